@@ -1,0 +1,158 @@
+# Sluice. `make` builds the programs into build/; `make help` lists the rest.
+#
+# One non-recursive file: an object list per program, one source a line, sorted.
+
+.DEFAULT_GOAL := all
+BUILD := build
+SAN ?=
+CC ?= gcc
+WERROR ?= $(if $(CI),-Werror)
+VERSION := 0.1.0
+
+# SAN=address,undefined or SAN=thread: a build of its own beside the plain one.
+ifneq ($(SAN),)
+comma := ,
+BUILD := build/san-$(subst $(comma),-,$(SAN))
+san_flags := -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
+endif
+
+# libfuse: the private prefix that scripts/setup builds where the system's is older than
+# 3.18 with io_uring (scripts/README.md, "the ladder"); else the system's own.
+FUSE_PREFIX ?= $(CURDIR)/.deps/fuse3
+ifneq ($(wildcard $(FUSE_PREFIX)/lib/libfuse3.a),)
+fuse_cflags := -I$(FUSE_PREFIX)/include/fuse3
+fuse_libs := $(FUSE_PREFIX)/lib/libfuse3.a -luring -lnuma -ldl -lgcc_s
+else
+fuse_cflags := $(shell pkg-config --cflags fuse3 2>/dev/null)
+fuse_libs := $(shell pkg-config --libs fuse3 2>/dev/null || echo -lfuse3)
+endif
+
+pkg = $(shell pkg-config $(1) $(2) 2>/dev/null)
+libs_base := -lisal -lpthread -lm
+libs_cache := $(call pkg,--libs,jansson) -llmdb
+libs_backend := $(call pkg,--libs,libcurl libcrypto libxml-2.0 jansson)
+libs_runner := $(call pkg,--libs,yaml-0.1 jansson libgit2)
+libs_ossd := $(call pkg,--libs,libmicrohttpd libcrypto libxml-2.0 jansson) -llmdb
+
+warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	-Wpointer-arith -Wcast-qual -Wwrite-strings -Wvla -Wformat=2
+CFLAGS ?= -O2 -g
+all_cflags := -std=gnu11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DVERSION='"$(VERSION)"' \
+	-I. $(fuse_cflags) $(call pkg,--cflags,libxml-2.0) $(warnings) $(WERROR) -fPIC \
+	-fvisibility=hidden -fstack-protector-strong $(san_flags) $(CFLAGS)
+all_ldflags := -Wl,-z,relro,-z,now $(san_flags) $(LDFLAGS)
+
+# ---- object lists ---------------------------------------------------------------------
+
+base_src := \
+	fs/base/buf.c \
+	fs/base/check.c \
+	fs/base/clock.c \
+	fs/base/crc.c \
+	fs/base/err.c \
+	fs/base/io.c \
+	fs/base/json.c \
+	fs/base/lock.c \
+	fs/base/log.c \
+	fs/base/opt.c \
+	fs/base/path.c \
+	fs/base/suggest.c \
+	fs/base/units.c \
+	fs/base/worker.c
+
+cache_src := \
+	cache/origin.c
+
+backend_src :=
+
+fs_src :=
+
+sluice_src :=
+
+runner_lib_src :=
+
+runner_src :=
+
+ossd_lib_src :=
+
+ossd_src :=
+
+# ---- rules ----------------------------------------------------------------------------
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+archives := base cache backend fs runner_lib ossd_lib
+archive = $(BUILD)/lib$(1).a
+tests_src := $(sort $(wildcard tests/unit/test_*.c))
+tests_bin := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(tests_src))
+tests_lib_src := $(sort $(wildcard tests/unit/lib_*.c))
+programs := $(if $(sluice_src),$(BUILD)/sluice) $(if $(runner_src),$(BUILD)/runner) \
+	$(if $(ossd_src),$(BUILD)/ossd)
+
+.PHONY: all
+all: $(programs) $(if $(fs_src),libsluice)
+
+$(BUILD)/obj/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(all_cflags) -MMD -MP -c -o $@ $<
+
+define archive_rule
+$(call archive,$(1)): $(call obj,$($(1)_src))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach a,$(archives),$(eval $(call archive_rule,$(a))))
+
+$(BUILD)/sluice: $(call obj,$(sluice_src)) $(foreach a,fs backend cache base,$(call archive,$(a)))
+	$(CC) $(all_ldflags) -o $@ $^ $(fuse_libs) $(libs_backend) $(libs_cache) $(libs_base)
+
+$(BUILD)/runner: $(call obj,$(runner_src)) $(foreach a,runner_lib base,$(call archive,$(a)))
+	$(CC) $(all_ldflags) -o $@ $^ $(libs_runner) $(libs_base)
+
+$(BUILD)/ossd: $(call obj,$(ossd_src)) $(foreach a,ossd_lib backend cache base,$(call archive,$(a)))
+	$(CC) $(all_ldflags) -o $@ $^ $(libs_ossd) $(libs_backend) $(libs_cache) $(libs_base)
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(call obj,$(tests_lib_src)) \
+		$(foreach a,$(archives),$(call archive,$(a)))
+	@mkdir -p $(@D)
+	$(CC) $(all_ldflags) -o $@ $< $(call obj,$(tests_lib_src)) -Wl,--start-group \
+		$(foreach a,$(archives),$(call archive,$(a))) -Wl,--end-group -lcmocka \
+		$(fuse_libs) $(libs_ossd) $(libs_runner) $(libs_backend) $(libs_cache) $(libs_base)
+
+.PHONY: libsluice
+libsluice: $(BUILD)/libsluice.a $(BUILD)/libsluice.so
+
+libsluice_obj = $(call obj,$(fs_src) $(backend_src) $(cache_src) $(base_src))
+$(BUILD)/libsluice.a: $(libsluice_obj)
+	@rm -f $@
+	ar rcs $@ $^
+$(BUILD)/libsluice.so: $(libsluice_obj)
+	$(CC) -shared -Wl,-soname,libsluice.so.0 $(all_ldflags) -o $@ $^ $(libs_backend) $(libs_cache) \
+		$(libs_base)
+
+# ---- checks ---------------------------------------------------------------------------
+
+# `make check` runs every test; T=journal one group, T=journal/seal the cases that match.
+.PHONY: check unit tests-bin
+tests-bin: $(tests_bin)
+check: all tests-bin
+	BUILD=$(BUILD) tests/run $(T)
+unit: tests-bin
+	BUILD=$(BUILD) tests/run unit/$(T)
+
+.PHONY: lint
+lint:
+	scripts/lint
+
+.PHONY: clean
+clean:
+	rm -rf build
+
+.PHONY: help
+help:
+	@echo 'make                     programs and libraries into build/'
+	@echo 'make check [T=name[/case]] [SAN=address,undefined|thread]'
+	@echo 'make lint                format, layers, sizes, headers, cppcheck, clang-tidy'
+	@echo 'make install [PREFIX= DESTDIR=]'
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a slow store must do: the one table of the data path.
+ *
+ * A request is data: an operation, its arguments, its results. An origin has one entry
+ * point that takes a request and, later and on any thread, calls its `done` exactly once.
+ * Layers (retry, trace, fault) are origins that hold another one: they look at the
+ * request, pass it on, and look again when it is done.
+ *
+ * Keys are relative to the source ("oss://bucket/prefix" + key), never start with '/', and
+ * are bytes, not text. A directory is a prefix: "a/b/". Origins that have real directories
+ * (file, nfs) create parents as needed and remove what they created when it empties, so
+ * that all origins look alike.
+ *
+ * Ownership: everything a request points to is the caller's and stays untouched until
+ * `done`. The request itself may be freed or reused inside `done`.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "fs/base/err.h"
+
+#define ORIGIN_ETAG_MAX 128     /* with the quotes removed, NUL included */
+#define ORIGIN_UPLOAD_ID_MAX 256
+#define ORIGIN_REQUEST_ID_MAX 64
+#define ORIGIN_CONTENT_TYPE_MAX 128
+#define ORIGIN_TO_END UINT64_MAX
+#define ORIGIN_PART_COUNT_MAX 10000
+
+enum origin_op {
+	ORIGIN_PROBE,       /* does the source answer, and may we use it? no arguments */
+	ORIGIN_STAT,        /* key, [if_match] -> attr (meta filled when asked for) */
+	ORIGIN_GET,         /* key, off, len, [if_match], sink -> attr */
+	ORIGIN_LIST,        /* key = prefix, list.* -> entries through list.entry, list.next */
+	ORIGIN_PUT,         /* key, body, [meta], [if_none_match] -> attr.etag, attr.crc64 */
+	ORIGIN_APPEND,      /* key, body, off = position the object must have -> off = next */
+	ORIGIN_COPY,        /* key <- source, [if_match of the source], [meta] -> attr.etag */
+	ORIGIN_DELETE,      /* key; a key that is not there is success */
+	ORIGIN_DELETE_MANY, /* keys, key_count; what is not there is success */
+	ORIGIN_MULTI_BEGIN, /* key, [meta], size -> upload_id */
+	ORIGIN_MULTI_PART,  /* key, upload_id, part, body, off = offset in the object */
+	ORIGIN_MULTI_COPY,  /* key, upload_id, part, source, off (source), len, target_off */
+	ORIGIN_MULTI_END,   /* key, upload_id, parts, part_count, size, expect_crc64 -> attr */
+	ORIGIN_MULTI_ABORT, /* key, upload_id; one that is not there is success */
+	ORIGIN_MULTI_LIST,  /* key = prefix -> unfinished uploads through list.entry:
+			     * attr.etag is the upload id, attr.mtime_ns its start */
+	ORIGIN_OP_N
+};
+const char *origin_op_name(enum origin_op op);
+
+/* Results a request may end with besides 0 and negative errno values. The errno values
+ * have fixed meanings here, and this is the one place where callers may match on them:
+ *   -ENOENT      no such key, upload or bucket (why says which)
+ *   -ESTALE      if_match did not match: another version is there
+ *   -EEXIST      if_none_match, and something is there
+ *   -EACCES      the store refuses these credentials or this operation
+ *   -EKEYEXPIRED credentials are expired and could not be refreshed
+ *   -ETIMEDOUT   the deadline passed
+ *   -ECANCELED   origin_cancel()
+ *   -EBADMSG     what arrived fails its checksum or length
+ *   -EAGAIN      the store asks to slow down or has a passing fault
+ *   -ECONNRESET, -ECONNREFUSED, -EHOSTUNREACH   the connection failed
+ *   -EINVAL, -ENOTSUP, -EFBIG, -ENOSPC, -EROFS, -EIO   permanent
+ */
+bool origin_is_transient(int r); /* worth trying again without a change */
+
+struct origin_attr {
+	uint64_t size;
+	int64_t mtime_ns;             /* LastModified, or x-oss-meta mtime when asked */
+	char etag[ORIGIN_ETAG_MAX];   /* version of the content; "" when the store has none */
+	uint64_t crc64;               /* of the whole object, when has_crc64 */
+	bool has_crc64;
+	bool is_dir;                  /* a common prefix, or a real directory */
+	bool has_posix;               /* the four below come from the store */
+	mode_t mode;                  /* with S_IFMT when has_posix */
+	uid_t uid;
+	gid_t gid;
+	bool is_symlink;              /* target in the object's meta or body */
+};
+
+/* User metadata that travels with an object: names without "x-oss-meta-", lower case. */
+struct origin_meta {
+	const char *const (*pairs)[2]; /* name, value; no CR, LF or NUL */
+	size_t count;
+	const char *content_type; /* NULL: the origin guesses from the key */
+};
+
+/* Bytes to send. Readable any number of times, so that a retry can start over. */
+struct origin_body {
+	const void *data; /* in memory; or */
+	int fd;           /* -1, or a file read with pread from fd_off on */
+	uint64_t fd_off;
+	uint64_t len;
+};
+
+/* Called in order with successive bytes; never with n == 0. A retry calls it again from
+ * `off` of the first byte not yet delivered: nothing is delivered twice. A negative return
+ * ends the request with that errno. Runs on the origin's thread: must not block on the
+ * network; may write to a local file. */
+typedef int (*origin_sink_fn)(void *arg, uint64_t off, const void *data, size_t n);
+
+/* One listed key. `key` is relative to the source; attr->is_dir for common prefixes (key
+ * ends in '/'). Negative return ends the listing with that errno. */
+typedef int (*origin_entry_fn)(void *arg, const char *key, size_t key_len,
+			       const struct origin_attr *attr);
+
+struct origin_part {
+	uint32_t number; /* 1-based */
+	uint64_t size;
+	uint64_t crc64;
+	char etag[ORIGIN_ETAG_MAX];
+};
+
+struct origin_req;
+typedef void (*origin_done_fn)(struct origin_req *req);
+
+struct origin_req {
+	enum origin_op op;
+	const char *key;      /* NUL-terminated */
+	const char *source;   /* COPY, MULTI_COPY: the key copied from */
+	uint64_t off, len;    /* GET: range; len ORIGIN_TO_END: to the end */
+	uint64_t size;        /* MULTI_BEGIN, MULTI_END: of the whole object */
+	uint64_t target_off;  /* MULTI_COPY: where the part starts in the new object */
+	const char *if_match; /* ETag the object must have; NULL: any */
+	bool if_none_match;   /* PUT, MULTI_END: fail with EEXIST instead of replacing */
+	bool want_meta;       /* STAT: fill has_posix and friends; may cost a request */
+	const struct origin_meta *meta;
+	struct origin_body body;
+	origin_sink_fn sink;
+	void *sink_arg;
+	struct {
+		const char *after;   /* keys greater than this one; NULL: from the start */
+		const char *until;   /* keys less than this one; NULL: to the end */
+		bool recursive;      /* false: delimiter '/', common prefixes as dirs */
+		uint32_t count_max;  /* entries of this call; 0: one page of the store */
+		origin_entry_fn entry;
+		void *entry_arg;
+		bool truncated;      /* result: more follow after `next` */
+		char next[1024];     /* result: pass as `after` of the next call */
+	} list;
+	const char *const *keys; /* DELETE_MANY */
+	size_t key_count;
+	const char *upload_id; /* MULTI_PART, MULTI_COPY, MULTI_END, MULTI_ABORT */
+	uint32_t part;         /* 1-based */
+	const struct origin_part *parts;
+	size_t part_count;
+	uint64_t expect_crc64; /* MULTI_END, PUT: of the whole object, if has_expect_crc64 */
+	bool has_expect_crc64;
+	uint64_t deadline_ms;  /* clock_mono_ms(); 0: the origin's own default */
+	origin_done_fn done;
+	void *user;            /* the caller's */
+
+	/* Results, valid in and after done. */
+	int result;                               /* 0 or negative errno, as above */
+	struct origin_attr attr;
+	struct origin_part part_result;           /* MULTI_PART, MULTI_COPY */
+	char upload_id_result[ORIGIN_UPLOAD_ID_MAX]; /* MULTI_BEGIN */
+	char request_id[ORIGIN_REQUEST_ID_MAX];   /* the store's name for the exchange */
+	uint64_t received;                        /* bytes handed to sink over all tries */
+	struct why why;                           /* a sentence when result < 0 */
+	uint64_t retry_after_ms;                  /* what the store asked for, or 0 */
+
+	/* The origin's and the layers' own; zero before submit. */
+	void *layer[4];
+};
+
+struct origin_stats {
+	uint64_t requests[ORIGIN_OP_N];
+	uint64_t failures; /* requests that ended with result < 0 */
+	uint64_t retries;
+	uint64_t bytes_in, bytes_out;
+	uint64_t crc_mismatches;
+};
+
+enum origin_cap {
+	ORIGIN_CAP_MULTI = 1 << 0,       /* MULTI_* work */
+	ORIGIN_CAP_MULTI_COPY = 1 << 1,
+	ORIGIN_CAP_APPEND = 1 << 2,
+	ORIGIN_CAP_META = 1 << 3,        /* stores origin_meta */
+	ORIGIN_CAP_CRC64 = 1 << 4,       /* attr.crc64 is filled by STAT, PUT, MULTI_END */
+};
+
+struct origin;
+
+struct origin_ops {
+	const char *name; /* "oss", "file", "mem", "retry", … */
+	/* Never blocks for the network. May call done before it returns. */
+	void (*submit)(struct origin *o, struct origin_req *req);
+	/* Asks a request to end early; done still runs once. May be NULL. Harmless when it
+	 * is done already, but the caller must know that req still exists. */
+	void (*cancel)(struct origin *o, struct origin_req *req);
+	/* Adds this layer's counters and those below. */
+	void (*stats)(struct origin *o, struct origin_stats *stats);
+	/* All requests are done. Frees the layers below too. */
+	void (*free)(struct origin *o);
+};
+
+/* First member of every origin's own struct. */
+struct origin {
+	const struct origin_ops *ops;
+	unsigned int caps;       /* enum origin_cap */
+	uint64_t part_size_min;  /* smallest part but the last; 0: any */
+	char name[256];          /* "oss://bucket/prefix": for messages and cache identity */
+};
+
+void origin_submit(struct origin *o, struct origin_req *req);
+void origin_cancel(struct origin *o, struct origin_req *req);
+struct origin *origin_free(struct origin *o); /* takes NULL, returns NULL */
+
+/* Submits, waits for done, returns req->result. `done` and `user` are overwritten. */
+int origin_call(struct origin *o, struct origin_req *req);
+
+/* Pages through a whole listing with origin_call(); entries go to req->list.entry. */
+int origin_list_all(struct origin *o, struct origin_req *req);

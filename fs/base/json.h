@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON writer: commas and escaping are its business. Reading is jansson's. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fs/base/buf.h"
+
+/* `json_xxx(b, "name", value)` inside an object; name NULL inside an array or at the top.
+ * Bytes that are not UTF-8 become U+FFFD. Errors show in buf_error(). */
+void json_object_begin(struct buf *b, const char *name);
+void json_object_end(struct buf *b);
+void json_array_begin(struct buf *b, const char *name);
+void json_array_end(struct buf *b);
+void json_string(struct buf *b, const char *name, const char *value); /* NULL: null */
+void json_uint(struct buf *b, const char *name, uint64_t value);
+void json_int(struct buf *b, const char *name, int64_t value);
+void json_double(struct buf *b, const char *name, double value);
+void json_bool(struct buf *b, const char *name, bool value);
+void json_raw(struct buf *b, const char *name, const char *json); /* trusted JSON text */

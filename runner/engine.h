@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a container engine must do. All calls block; errors carry a sentence.
+ *
+ * A container is addressed by its name, "<job>-<role>-<index>", which is unique on the
+ * host. Every call is idempotent where it removes something: a runner that died half-way
+ * is followed by one that removes everything again.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fs/base/err.h"
+
+struct engine_mount {
+	const char *source; /* absolute path on the host */
+	const char *target; /* absolute path in the container */
+	bool read_only;
+	bool slave; /* later mounts below source appear inside (rslave) */
+};
+
+struct engine_container {
+	const char *job;      /* groups containers: network, cgroup, removal */
+	const char *name;     /* "<job>-<role>-<index>" */
+	const char *hostname; /* "<role>-<index>": resolvable by the job's other containers */
+	const char *image;    /* "host", or an absolute directory holding a root file system */
+	const char *const *argv;
+	const char *const *env; /* "NAME=value": all of it, nothing is inherited */
+	const char *workdir;
+	const struct engine_mount *mounts;
+	size_t mount_count;
+	uint64_t memory_bytes; /* 0: no limit */
+	uint64_t cpu_millis;   /* 1000 = one core; 0: no limit */
+	uint64_t pids_max;     /* 0: 4096 */
+	const char *state_dir; /* the engine's own files of this container; exists, empty */
+	int log_fd;            /* stdout and stderr go here (borrowed) */
+};
+
+struct engine_peer { /* one line of the job's name table */
+	const char *hostname;
+	char address[64]; /* filled by network_create */
+};
+
+enum engine_state { ENGINE_ABSENT, ENGINE_CREATED, ENGINE_RUNNING, ENGINE_EXITED };
+
+struct engine;
+
+struct engine_ops {
+	const char *name;
+	/* Can this engine work here? The sentence says what to install or change. */
+	int (*probe)(struct engine *e, struct why *why);
+	/* Is the image there and usable? */
+	int (*check_image)(struct engine *e, const char *image, struct why *why);
+	/* One network for the job, an address for each peer. */
+	int (*network_create)(struct engine *e, const char *job, const char *state_dir,
+			      struct engine_peer *peers, size_t count, struct why *why);
+	int (*network_remove)(struct engine *e, const char *job, const char *state_dir,
+			      struct why *why);
+	/* Everything up to, but not including, running the command. */
+	int (*create)(struct engine *e, const struct engine_container *c, struct why *why);
+	int (*start)(struct engine *e, const char *name, struct why *why);
+	/* Waits for the end of a started container; -ETIMEDOUT after timeout_ms
+	 * (UINT64_MAX: for ever). *status is what the command exited with, 128+n for
+	 * signal n; *oom whether the memory limit killed it. */
+	int (*wait)(struct engine *e, const char *name, uint64_t timeout_ms, int *status,
+		    bool *oom, struct why *why);
+	int (*signal)(struct engine *e, const char *name, int signal, struct why *why);
+	int (*state)(struct engine *e, const char *name, enum engine_state *state);
+	/* Kills what still runs of it and removes every trace (mounts, cgroup, files). */
+	int (*remove)(struct engine *e, const char *name, const char *state_dir,
+		      struct why *why);
+	void (*free)(struct engine *e);
+};
+
+/* First member of every engine's own struct. */
+struct engine {
+	const struct engine_ops *ops;
+};
+
+/* "runc" (default when NULL). The fake one records calls: for tests and dry runs. */
+int engine_open(const char *kind, struct engine **out, struct why *why);
+struct engine *engine_free(struct engine *e);

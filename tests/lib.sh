@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every test script sources first: a folder of its own, clean-up in reverse order, a
+# local store, mounts. Everything a test starts it also ends, whatever happens.
+#
+#   . "$(dirname "$0")/../lib.sh"
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin=$top/${BUILD:-build}
+T=$(mktemp -d "${TMPDIR:-/tmp}/sluice-test.XXXXXX")
+export SLUICE_RUN_DIR=$T/run XDG_CACHE_HOME=$T/xdg-cache XDG_STATE_HOME=$T/xdg-state
+_undo=()
+
+# defer COMMAND…: runs at the end, last one first, also when the test fails.
+defer() { _undo+=("$(printf '%q ' "$@")"); }
+_cleanup() {
+	local rc=$? i
+	set +e
+	for ((i = ${#_undo[@]} - 1; i >= 0; i--)); do eval "${_undo[i]}"; done
+	rm -rf --one-file-system "$T"
+	exit "$rc"
+}
+trap _cleanup EXIT
+
+fail() { echo "FAIL: $*" >&2; exit 1; }
+skip() { echo "$*"; exit 77; }
+# expect_rc CODE COMMAND…: runs it, its output in $T/out and $T/err.
+expect_rc() {
+	local want=$1 rc=0
+	shift
+	"$@" >"$T/out" 2>"$T/err" || rc=$?
+	[ "$rc" -eq "$want" ] || fail "exit $rc, expected $want: $* ($(tail -n 3 "$T/err"))"
+}
+# eventually SECONDS COMMAND…: polls until it succeeds.
+eventually() {
+	local until=$((SECONDS + $1))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ $SECONDS -lt "$until" ] || fail "never became true: $*"
+		sleep 0.05
+	done
+}
+stop_pid() {
+	kill "$1" 2>/dev/null || return 0
+	for _ in $(seq 100); do
+		[ -e "/proc/$1" ] && ! grep -qs '^State:.*Z' "/proc/$1/status" || return 0
+		sleep 0.05
+	done
+	kill -9 "$1" 2>/dev/null
+}
+
+# start_ossd [OPTION…]: a store of the test's own. Sets OSSD_PID, OSS_ENDPOINT, OSS_ADMIN and
+# the credentials in the environment. Buckets are folders of $T/oss.
+start_ossd() {
+	mkdir -p "$T/oss"
+	export OSS_ACCESS_KEY_ID=test-id OSS_ACCESS_KEY_SECRET=test-secret-$RANDOM$RANDOM
+	unset OSS_SESSION_TOKEN
+	(umask 077 && echo "$OSS_ACCESS_KEY_ID:$OSS_ACCESS_KEY_SECRET" >"$T/keys")
+	"$bin/ossd" --root "$T/oss" --listen "127.0.0.1:${OSSD_PORT:-0}" --admin 127.0.0.1:0 \
+		--key-file "$T/keys" "$@" >"$T/ossd.out" 2>"$T/ossd.err" &
+	OSSD_PID=$!
+	defer stop_pid "$OSSD_PID"
+	eventually 10 grep -q ^admin "$T/ossd.out"
+	OSS_ENDPOINT=$(sed -n 's/^ready //p' "$T/ossd.out")
+	OSS_ADMIN=$(sed -n 's/^admin //p' "$T/ossd.out")
+	OSSD_PORT=${OSS_ENDPOINT##*:}
+	export OSS_ENDPOINT OSS_REGION=cn-hangzhou
+}
+# faults JSON: sets the fault program; faults '[]' clears it.
+faults() { curl -fsS -X PUT --data "$1" "$OSS_ADMIN/faults" >/dev/null; }
+# oss_stat JQ-FILTER: a counter of the store.
+oss_stat() { curl -fsS "$OSS_ADMIN/stats" | jq -r "$1"; }
+
+# mount_sluice SOURCE DIR ROLE [OPTION…]: mounts, and unmounts at the end.
+mount_sluice() {
+	local source=$1 dir=$2 role=$3
+	shift 3
+	mkdir -p "$dir"
+	defer unmount_hard "$dir"
+	"$bin/sluice" mount "$source" "$dir" --role "$role" --endpoint "${OSS_ENDPOINT:-}" \
+		--region cn-hangzhou --cache-dir "$T/cache" --state-dir "$T/state" "$@"
+}
+# Frees a mount whatever state it is in: abort its connection, then detach.
+unmount_hard() {
+	local dev
+	mountpoint -q "$1" 2>/dev/null || grep -qs " $1 " /proc/self/mountinfo || return 0
+	dev=$(awk -v d="$1" '$5 == d {split($3, n, ":"); print n[2]}' /proc/self/mountinfo)
+	mountpoint -q /sys/fs/fuse/connections ||
+		mount -t fusectl none /sys/fs/fuse/connections 2>/dev/null
+	timeout 10 "$bin/sluice" umount "$1" --deadline 5 >/dev/null 2>&1
+	for n in $dev; do
+		[ -e "/sys/fs/fuse/connections/$n/abort" ] &&
+			echo 1 >"/sys/fs/fuse/connections/$n/abort"
+	done
+	umount -l "$1" 2>/dev/null
+	return 0
+}
