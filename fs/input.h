@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * /input: a read-only tree over the cache (contract: design.md, "The contract of /input").
+ *
+ * Every function may be called from any thread. Calls with `flags` never block on the
+ * network when TREE_NOWAIT is set: what is warm is answered at once, in the thread that
+ * took the request; the rest returns TREE_E_WAIT and is called again, without the flag,
+ * from a worker.
+ *
+ * Errors: -ENOENT, -ENOTDIR, -EISDIR, -EACCES, -ESTALE (the object was replaced or removed
+ * under an open file), -EIO (the store did not deliver a verified byte within the
+ * deadline), -EROFS, -ENOMEM, -EINTR (input_interrupt()).
+ */
+#pragma once
+
+#include "fs/base/err.h"
+#include "fs/tree.h"
+
+struct buf;
+struct cache;
+struct input;
+struct input_file;
+struct origin;
+
+struct input_config {
+	struct origin *origin; /* borrowed; outlives the tree */
+	struct cache *cache;   /* borrowed; outlives the tree */
+	uint64_t ttl_ms;       /* freshness of attributes and listings */
+	uint64_t deadline_ms;  /* of one read or look-up; 0: 60 s */
+	bool immutable;        /* the source never changes: ttl for ever */
+	bool posix;            /* ask for the objects' own mode, owner and times (one request
+				* a file) instead of the defaults below */
+	uid_t uid;
+	gid_t gid;
+	mode_t file_mode, dir_mode; /* permission bits; 0: 0444 and 0555 */
+};
+
+int input_new(const struct input_config *config, struct input **out, struct why *why);
+struct input *input_free(struct input *in); /* all files released */
+
+/* Look-up references: each successful lookup (and each entry of a readdir with
+ * with_lookup) adds one to the inode, forget takes n away. */
+int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned int flags,
+		 struct tree_attr *attr);
+void input_forget(struct input *in, uint64_t ino, uint64_t n);
+int input_getattr(struct input *in, uint64_t ino, unsigned int flags,
+		  struct tree_attr *attr);
+int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *target,
+		   size_t target_size);
+
+/* A snapshot of the listing, paged to the reader while it is still being fetched. Cookies
+ * start at 0 and stay valid until closedir. "." and ".." are not among the entries. */
+struct input_dir;
+int input_opendir(struct input *in, uint64_t ino, unsigned int flags,
+		  struct input_dir **out);
+int input_readdir(struct input_dir *dir, uint64_t cookie, bool with_lookup,
+		  unsigned int flags, tree_fill_fn fill, void *arg);
+void input_closedir(struct input_dir *dir);
+
+/* An open file is one version (ETag). */
+int input_open(struct input *in, uint64_t ino, unsigned int flags,
+	       struct input_file **out);
+void input_close(struct input_file *file);
+
+/* Up to n bytes at off into p, *got less than n only at the end of the file. */
+int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
+	       unsigned int flags, size_t *got);
+
+/* A descriptor of the cache file when the whole object is local and verified, for
+ * passthrough: the caller closes it. -ENODATA when it is not (yet). */
+int input_backing_fd(struct input_file *file);
+
+/* Wakes what blocks in the store on behalf of this caller's token (the FUSE request id);
+ * the call returns -EINTR. Harmless when nothing does. */
+void input_set_token(uint64_t token); /* of calls this thread makes from now on; 0: none */
+void input_interrupt(struct input *in, uint64_t token);
+
+struct input_stats {
+	uint64_t reads, bytes_read;        /* asked by readers */
+	uint64_t hits, bytes_hit;          /* answered from the cache */
+	uint64_t bytes_fetched;            /* from the store */
+	uint64_t hidden_keys;              /* listed keys that cannot be paths */
+	uint64_t stale;                    /* reads refused with ESTALE */
+	uint64_t inodes, files_open;
+};
+void input_stats(struct input *in, struct input_stats *stats);
+void input_status_json(struct input *in, struct buf *b); /* members of an open object */
