@@ -3,6 +3,7 @@
 # One non-recursive file: an object list per program, one source a line, sorted.
 
 .DEFAULT_GOAL := all
+.SECONDARY:
 BUILD := build
 SAN ?=
 CC ?= gcc
