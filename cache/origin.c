@@ -9,7 +9,7 @@
 #include "fs/base/lock.h"
 
 static const char *const op_names[] = {
-	"probe",      "stat",       "get",       "list",      "put",
+	"probe",      "stat",       "get",       "list",        "put",
 	"append",     "copy",       "delete",    "delete-many", "multi-begin",
 	"multi-part", "multi-copy", "multi-end", "multi-abort", "multi-list",
 };

@@ -24,7 +24,7 @@
 
 #include "fs/base/err.h"
 
-#define ORIGIN_ETAG_MAX 128     /* with the quotes removed, NUL included */
+#define ORIGIN_ETAG_MAX 128 /* with the quotes removed, NUL included */
 #define ORIGIN_UPLOAD_ID_MAX 256
 #define ORIGIN_REQUEST_ID_MAX 64
 #define ORIGIN_CONTENT_TYPE_MAX 128
@@ -32,19 +32,19 @@
 #define ORIGIN_PART_COUNT_MAX 10000
 
 enum origin_op {
-	ORIGIN_PROBE,       /* does the source answer, and may we use it? no arguments */
-	ORIGIN_STAT,        /* key, [if_match] -> attr (meta filled when asked for) */
-	ORIGIN_GET,         /* key, off, len, [if_match], sink -> attr */
-	ORIGIN_LIST,        /* key = prefix, list.* -> entries through list.entry, list.next */
-	ORIGIN_PUT,         /* key, body, [meta], [if_none_match] -> attr.etag, attr.crc64 */
-	ORIGIN_APPEND,      /* key, body, off = position the object must have -> off = next */
-	ORIGIN_COPY,        /* key <- source, [if_match of the source], [meta] -> attr.etag */
-	ORIGIN_DELETE,      /* key; a key that is not there is success */
+	ORIGIN_PROBE,  /* does the source answer, and may we use it? no arguments */
+	ORIGIN_STAT,   /* key, [if_match] -> attr (meta filled when asked for) */
+	ORIGIN_GET,    /* key, off, len, [if_match], sink -> attr */
+	ORIGIN_LIST,   /* key = prefix, list.* -> entries through list.entry, list.next */
+	ORIGIN_PUT,    /* key, body, [meta], [if_none_match] -> attr.etag, attr.crc64 */
+	ORIGIN_APPEND, /* key, body, off = position the object must have -> off = next */
+	ORIGIN_COPY,   /* key <- source, [if_match of the source], [meta] -> attr.etag */
+	ORIGIN_DELETE, /* key; a key that is not there is success */
 	ORIGIN_DELETE_MANY, /* keys, key_count; what is not there is success */
 	ORIGIN_MULTI_BEGIN, /* key, [meta], size -> upload_id */
 	ORIGIN_MULTI_PART,  /* key, upload_id, part, body, off = offset in the object */
-	ORIGIN_MULTI_COPY,  /* key, upload_id, part, source, off (source), len, target_off */
-	ORIGIN_MULTI_END,   /* key, upload_id, parts, part_count, size, expect_crc64 -> attr */
+	ORIGIN_MULTI_COPY, /* key, upload_id, part, source, off (source), len, target_off */
+	ORIGIN_MULTI_END, /* key, upload_id, parts, part_count, size, expect_crc64 -> attr */
 	ORIGIN_MULTI_ABORT, /* key, upload_id; one that is not there is success */
 	ORIGIN_MULTI_LIST,  /* key = prefix -> unfinished uploads through list.entry:
 			     * attr.etag is the upload id, attr.mtime_ns its start */
@@ -70,16 +70,17 @@ bool origin_is_transient(int r); /* worth trying again without a change */
 
 struct origin_attr {
 	uint64_t size;
-	int64_t mtime_ns;             /* LastModified, or x-oss-meta mtime when asked */
-	char etag[ORIGIN_ETAG_MAX];   /* version of the content; "" when the store has none */
-	uint64_t crc64;               /* of the whole object, when has_crc64 */
+	int64_t mtime_ns; /* LastModified, or x-oss-meta mtime when asked */
+	char etag
+		[ORIGIN_ETAG_MAX]; /* version of the content; "" when the store has none */
+	uint64_t crc64;            /* of the whole object, when has_crc64 */
 	bool has_crc64;
-	bool is_dir;                  /* a common prefix, or a real directory */
-	bool has_posix;               /* the four below come from the store */
-	mode_t mode;                  /* with S_IFMT when has_posix */
+	bool is_dir;    /* a common prefix, or a real directory */
+	bool has_posix; /* the four below come from the store */
+	mode_t mode;    /* with S_IFMT when has_posix */
 	uid_t uid;
 	gid_t gid;
-	bool is_symlink;              /* target in the object's meta or body */
+	bool is_symlink; /* target in the object's meta or body */
 };
 
 /* User metadata that travels with an object: names without "x-oss-meta-", lower case. */
@@ -133,14 +134,14 @@ struct origin_req {
 	origin_sink_fn sink;
 	void *sink_arg;
 	struct {
-		const char *after;   /* keys greater than this one; NULL: from the start */
-		const char *until;   /* keys less than this one; NULL: to the end */
-		bool recursive;      /* false: delimiter '/', common prefixes as dirs */
-		uint32_t count_max;  /* entries of this call; 0: one page of the store */
+		const char *after;  /* keys greater than this one; NULL: from the start */
+		const char *until;  /* keys less than this one; NULL: to the end */
+		bool recursive;     /* false: delimiter '/', common prefixes as dirs */
+		uint32_t count_max; /* entries of this call; 0: one page of the store */
 		origin_entry_fn entry;
 		void *entry_arg;
-		bool truncated;      /* result: more follow after `next` */
-		char next[1024];     /* result: pass as `after` of the next call */
+		bool truncated;  /* result: more follow after `next` */
+		char next[1024]; /* result: pass as `after` of the next call */
 	} list;
 	const char *const *keys; /* DELETE_MANY */
 	size_t key_count;
@@ -148,21 +149,22 @@ struct origin_req {
 	uint32_t part;         /* 1-based */
 	const struct origin_part *parts;
 	size_t part_count;
-	uint64_t expect_crc64; /* MULTI_END, PUT: of the whole object, if has_expect_crc64 */
+	uint64_t
+		expect_crc64; /* MULTI_END, PUT: of the whole object, if has_expect_crc64 */
 	bool has_expect_crc64;
-	uint64_t deadline_ms;  /* clock_mono_ms(); 0: the origin's own default */
+	uint64_t deadline_ms; /* clock_mono_ms(); 0: the origin's own default */
 	origin_done_fn done;
-	void *user;            /* the caller's */
+	void *user; /* the caller's */
 
 	/* Results, valid in and after done. */
-	int result;                               /* 0 or negative errno, as above */
+	int result; /* 0 or negative errno, as above */
 	struct origin_attr attr;
-	struct origin_part part_result;           /* MULTI_PART, MULTI_COPY */
+	struct origin_part part_result;              /* MULTI_PART, MULTI_COPY */
 	char upload_id_result[ORIGIN_UPLOAD_ID_MAX]; /* MULTI_BEGIN */
-	char request_id[ORIGIN_REQUEST_ID_MAX];   /* the store's name for the exchange */
-	uint64_t received;                        /* bytes handed to sink over all tries */
-	struct why why;                           /* a sentence when result < 0 */
-	uint64_t retry_after_ms;                  /* what the store asked for, or 0 */
+	char request_id[ORIGIN_REQUEST_ID_MAX]; /* the store's name for the exchange */
+	uint64_t received;                      /* bytes handed to sink over all tries */
+	struct why why;                         /* a sentence when result < 0 */
+	uint64_t retry_after_ms;                /* what the store asked for, or 0 */
 
 	/* The origin's and the layers' own; zero before submit. */
 	void *layer[4];
@@ -177,11 +179,11 @@ struct origin_stats {
 };
 
 enum origin_cap {
-	ORIGIN_CAP_MULTI = 1 << 0,       /* MULTI_* work */
+	ORIGIN_CAP_MULTI = 1 << 0, /* MULTI_* work */
 	ORIGIN_CAP_MULTI_COPY = 1 << 1,
 	ORIGIN_CAP_APPEND = 1 << 2,
-	ORIGIN_CAP_META = 1 << 3,        /* stores origin_meta */
-	ORIGIN_CAP_CRC64 = 1 << 4,       /* attr.crc64 is filled by STAT, PUT, MULTI_END */
+	ORIGIN_CAP_META = 1 << 3,  /* stores origin_meta */
+	ORIGIN_CAP_CRC64 = 1 << 4, /* attr.crc64 is filled by STAT, PUT, MULTI_END */
 };
 
 struct origin;
@@ -202,9 +204,9 @@ struct origin_ops {
 /* First member of every origin's own struct. */
 struct origin {
 	const struct origin_ops *ops;
-	unsigned int caps;       /* enum origin_cap */
-	uint64_t part_size_min;  /* smallest part but the last; 0: any */
-	char name[256];          /* "oss://bucket/prefix": for messages and cache identity */
+	unsigned int caps;      /* enum origin_cap */
+	uint64_t part_size_min; /* smallest part but the last; 0: any */
+	char name[256]; /* "oss://bucket/prefix": for messages and cache identity */
 };
 
 void origin_submit(struct origin *o, struct origin_req *req);

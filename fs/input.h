@@ -28,7 +28,7 @@ struct input_config {
 	uint64_t ttl_ms;       /* freshness of attributes and listings */
 	uint64_t deadline_ms;  /* of one read or look-up; 0: 60 s */
 	bool immutable;        /* the source never changes: ttl for ever */
-	bool posix;            /* ask for the objects' own mode, owner and times (one request
+	bool posix; /* ask for the objects' own mode, owner and times (one request
 				* a file) instead of the defaults below */
 	uid_t uid;
 	gid_t gid;
@@ -72,15 +72,16 @@ int input_backing_fd(struct input_file *file);
 
 /* Wakes what blocks in the store on behalf of this caller's token (the FUSE request id);
  * the call returns -EINTR. Harmless when nothing does. */
-void input_set_token(uint64_t token); /* of calls this thread makes from now on; 0: none */
+void input_set_token(
+	uint64_t token); /* of calls this thread makes from now on; 0: none */
 void input_interrupt(struct input *in, uint64_t token);
 
 struct input_stats {
-	uint64_t reads, bytes_read;        /* asked by readers */
-	uint64_t hits, bytes_hit;          /* answered from the cache */
-	uint64_t bytes_fetched;            /* from the store */
-	uint64_t hidden_keys;              /* listed keys that cannot be paths */
-	uint64_t stale;                    /* reads refused with ESTALE */
+	uint64_t reads, bytes_read; /* asked by readers */
+	uint64_t hits, bytes_hit;   /* answered from the cache */
+	uint64_t bytes_fetched;     /* from the store */
+	uint64_t hidden_keys;       /* listed keys that cannot be paths */
+	uint64_t stale;             /* reads refused with ESTALE */
 	uint64_t inodes, files_open;
 };
 void input_stats(struct input *in, struct input_stats *stats);

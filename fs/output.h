@@ -22,20 +22,24 @@ struct origin;
 struct output;
 struct output_file;
 
-enum output_durability { OUTPUT_LOCAL, OUTPUT_REMOTE };
+enum output_durability {
+	OUTPUT_LOCAL,
+	OUTPUT_REMOTE
+};
 
 struct output_config {
-	struct origin *origin;         /* borrowed; outlives the tree */
-	const char *state_dir;         /* stage, journal, quarantine; 0700; one mount at a time */
+	struct origin *origin; /* borrowed; outlives the tree */
+	const char *state_dir; /* stage, journal, quarantine; 0700; one mount at a time */
 	enum output_durability durability;
-	uint64_t ttl_ms;               /* freshness of what the store holds */
-	uint64_t publish_interval_ms;  /* of files that stay open; 0: at close only */
-	uint64_t part_size;            /* 0: 8 MiB */
-	uint32_t upload_parallel;      /* parts and small files in flight; 0: 8 */
-	uint64_t stage_size_max;       /* 0: what the disk has, less a reserve */
+	uint64_t ttl_ms;              /* freshness of what the store holds */
+	uint64_t publish_interval_ms; /* of files that stay open; 0: at close only */
+	uint64_t part_size;           /* 0: 8 MiB */
+	uint32_t upload_parallel;     /* parts and small files in flight; 0: 8 */
+	uint64_t stage_size_max;      /* 0: what the disk has, less a reserve */
 	uid_t uid;
 	gid_t gid;
-	mode_t file_mode, dir_mode;    /* of what the store holds without its own; 0: 0644, 0755 */
+	mode_t file_mode,
+		dir_mode; /* of what the store holds without its own; 0: 0644, 0755 */
 };
 
 /* Takes the lock of the state directory, replays the journal, starts the uploader.
@@ -96,9 +100,9 @@ int output_open(struct output *o, uint64_t ino, int open_flags, unsigned int fla
 int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
 		unsigned int flags, size_t *got);
 int output_write(struct output_file *file, uint64_t off, const void *p, size_t n);
-int output_flush(struct output_file *file);              /* close(2): acknowledges */
+int output_flush(struct output_file *file); /* close(2): acknowledges */
 int output_fsync(struct output_file *file, bool data_only);
-void output_release(struct output_file *file);           /* last close; uploads begin */
+void output_release(struct output_file *file); /* last close; uploads begin */
 int output_fallocate(struct output_file *file, int mode, uint64_t off, uint64_t len);
 int output_lseek(struct output_file *file, uint64_t off, int whence, uint64_t *result);
 
@@ -115,12 +119,13 @@ ssize_t output_listxattr(struct output *o, uint64_t ino, void *list, size_t size
 
 /* Where the upload stands. */
 struct output_progress {
-	uint64_t files_pending, bytes_pending; /* acknowledged, not yet verified in the store */
-	uint64_t files_open;                   /* open for writing: not counted as pending */
-	uint64_t files_stored, bytes_stored;   /* since the mount */
+	uint64_t files_pending,
+		bytes_pending; /* acknowledged, not yet verified in the store */
+	uint64_t files_open;   /* open for writing: not counted as pending */
+	uint64_t files_stored, bytes_stored; /* since the mount */
 	uint64_t bytes_in_flight;
-	uint64_t oldest_pending_ms;            /* age of the oldest unsent byte; 0: none */
-	uint64_t failures;                     /* attempts that failed since the mount */
+	uint64_t oldest_pending_ms; /* age of the oldest unsent byte; 0: none */
+	uint64_t failures;          /* attempts that failed since the mount */
 	struct why last_failure;
 };
 void output_progress(struct output *o, struct output_progress *progress);
@@ -129,7 +134,9 @@ void output_progress(struct output *o, struct output_progress *progress);
  * open files hold. deadline_ms: clock_mono_ms() units, UINT64_MAX none. Returns 0, or
  * OUTPUT_E_PENDING. The receipt (JSON object: status, files [{key,size,crc64,etag}] stored
  * since the mount, pending [{path,bytes,error}]) is appended to `receipt` unless NULL. */
-enum { OUTPUT_E_PENDING = 1 };
+enum {
+	OUTPUT_E_PENDING = 1
+};
 int output_drain(struct output *o, uint64_t deadline_ms, struct buf *receipt);
 
 void output_status_json(struct output *o, struct buf *b); /* members of an open object */

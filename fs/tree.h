@@ -14,7 +14,7 @@ struct tree_attr {
 	uint64_t ino;
 	uint64_t generation; /* of a reused inode number */
 	uint64_t size;
-	uint64_t blocks;     /* of 512 bytes */
+	uint64_t blocks; /* of 512 bytes */
 	int64_t mtime_ns, ctime_ns;
 	mode_t mode; /* with S_IFMT */
 	uint32_t nlink;
@@ -29,8 +29,9 @@ enum tree_flags {
 };
 
 enum tree_condition {
-	TREE_E_WAIT = 1, /* only with TREE_NOWAIT: call again from a thread that may block */
-	TREE_E_FULL,     /* returned by a tree_fill_fn: the reader's buffer is full */
+	TREE_E_WAIT =
+		1,   /* only with TREE_NOWAIT: call again from a thread that may block */
+	TREE_E_FULL, /* returned by a tree_fill_fn: the reader's buffer is full */
 };
 
 /* One directory entry. `attr` is complete and, when with_lookup was asked for, carries one

@@ -22,10 +22,12 @@ struct engine_mount {
 };
 
 struct engine_container {
-	const char *job;      /* groups containers: network, cgroup, removal */
-	const char *name;     /* "<job>-<role>-<index>" */
-	const char *hostname; /* "<role>-<index>": resolvable by the job's other containers */
-	const char *image;    /* "host", or an absolute directory holding a root file system */
+	const char *job;  /* groups containers: network, cgroup, removal */
+	const char *name; /* "<job>-<role>-<index>" */
+	const char *
+		hostname; /* "<role>-<index>": resolvable by the job's other containers */
+	const char
+		*image; /* "host", or an absolute directory holding a root file system */
 	const char *const *argv;
 	const char *const *env; /* "NAME=value": all of it, nothing is inherited */
 	const char *workdir;
@@ -34,8 +36,9 @@ struct engine_container {
 	uint64_t memory_bytes; /* 0: no limit */
 	uint64_t cpu_millis;   /* 1000 = one core; 0: no limit */
 	uint64_t pids_max;     /* 0: 4096 */
-	const char *state_dir; /* the engine's own files of this container; exists, empty */
-	int log_fd;            /* stdout and stderr go here (borrowed) */
+	const char
+		*state_dir; /* the engine's own files of this container; exists, empty */
+	int log_fd;         /* stdout and stderr go here (borrowed) */
 };
 
 struct engine_peer { /* one line of the job's name table */
@@ -43,7 +46,12 @@ struct engine_peer { /* one line of the job's name table */
 	char address[64]; /* filled by network_create */
 };
 
-enum engine_state { ENGINE_ABSENT, ENGINE_CREATED, ENGINE_RUNNING, ENGINE_EXITED };
+enum engine_state {
+	ENGINE_ABSENT,
+	ENGINE_CREATED,
+	ENGINE_RUNNING,
+	ENGINE_EXITED
+};
 
 struct engine;
 
@@ -59,7 +67,8 @@ struct engine_ops {
 	int (*network_remove)(struct engine *e, const char *job, const char *state_dir,
 			      struct why *why);
 	/* Everything up to, but not including, running the command. */
-	int (*create)(struct engine *e, const struct engine_container *c, struct why *why);
+	int (*create)(struct engine *e, const struct engine_container *c,
+		      struct why *why);
 	int (*start)(struct engine *e, const char *name, struct why *why);
 	/* Waits for the end of a started container; -ETIMEDOUT after timeout_ms
 	 * (UINT64_MAX: for ever). *status is what the command exited with, 128+n for

@@ -8,33 +8,47 @@
 struct origin;
 struct why;
 
-enum backend_kind { BACKEND_OSS, BACKEND_FILE, BACKEND_MEM, BACKEND_NFS };
+enum backend_kind {
+	BACKEND_OSS,
+	BACKEND_FILE,
+	BACKEND_MEM,
+	BACKEND_NFS
+};
 
 /* "oss://bucket[/prefix]", "file:///path", "mem:" taken apart. Pure. */
 struct backend_source {
 	enum backend_kind kind;
-	char bucket[64];    /* OSS: bucket; NFS: host */
-	char prefix[1024];  /* OSS: "" or "a/b/"; FILE, NFS: the path */
+	char bucket[64];   /* OSS: bucket; NFS: host */
+	char prefix[1024]; /* OSS: "" or "a/b/"; FILE, NFS: the path */
 };
 int backend_parse(const char *source, struct backend_source *out, struct why *why);
 
-enum backend_addressing { ADDRESSING_AUTO, ADDRESSING_VIRTUAL, ADDRESSING_PATH, ADDRESSING_CNAME };
-enum backend_signature { SIGNATURE_V4, SIGNATURE_V1 };
+enum backend_addressing {
+	ADDRESSING_AUTO,
+	ADDRESSING_VIRTUAL,
+	ADDRESSING_PATH,
+	ADDRESSING_CNAME
+};
+enum backend_signature {
+	SIGNATURE_V4,
+	SIGNATURE_V1
+};
 
 struct backend_config {
 	const char *source;
-	const char *endpoint;          /* host[:port] or URL; NULL: from the region */
-	const char *region;            /* "cn-hangzhou"; NULL: from the endpoint */
+	const char *endpoint; /* host[:port] or URL; NULL: from the region */
+	const char *region;   /* "cn-hangzhou"; NULL: from the endpoint */
 	enum backend_addressing addressing;
 	enum backend_signature signature;
-	const char *credentials;       /* reference: "env", "file:PATH", "ossutil:PATH[#PROFILE]",
+	const char
+		*credentials; /* reference: "env", "file:PATH", "ossutil:PATH[#PROFILE]",
 					* "passwd:PATH", "ram-role[:NAME]", "uri:URL",
 					* "anonymous"; NULL: look-up order of design.md */
-	const char *ca_file;           /* NULL: the system's */
-	bool read_only;                /* writes are refused here, before any request */
-	uint32_t connections_max;      /* 0: 32 */
-	uint64_t timeout_ms;           /* of one request without progress; 0: 30 s */
-	uint64_t retry_budget_ms;      /* 0: 60 s; UINT64_MAX: for ever (uploads) */
+	const char *ca_file;  /* NULL: the system's */
+	bool read_only;       /* writes are refused here, before any request */
+	uint32_t connections_max; /* 0: 32 */
+	uint64_t timeout_ms;      /* of one request without progress; 0: 30 s */
+	uint64_t retry_budget_ms; /* 0: 60 s; UINT64_MAX: for ever (uploads) */
 };
 
 /* Builds origin + retry + trace. Does not talk to the store: send ORIGIN_PROBE for that.

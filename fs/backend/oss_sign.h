@@ -17,9 +17,9 @@ struct oss_pair {
 };
 
 struct oss_sign_request {
-	const char *method;   /* "GET" */
-	const char *bucket;   /* NULL: service level */
-	const char *key;      /* NULL: bucket level; raw bytes, not encoded */
+	const char *method; /* "GET" */
+	const char *bucket; /* NULL: service level */
+	const char *key;    /* NULL: bucket level; raw bytes, not encoded */
 	size_t key_len;
 	const struct oss_pair *query; /* decoded, as they go on the wire, unsorted */
 	size_t query_count;
@@ -40,7 +40,7 @@ struct oss_credentials {
 struct oss_scope {
 	const char *region;  /* "cn-hangzhou" */
 	const char *product; /* "oss" */
-	const char *date;    /* V4: "YYYYMMDDTHHMMSSZ"; V1: RFC 1123, or decimal Expires */
+	const char *date; /* V4: "YYYYMMDDTHHMMSSZ"; V1: RFC 1123, or decimal Expires */
 };
 
 /* Percent-encoding with the unreserved set of §2.4; '/' kept when keep_slash. */
@@ -75,7 +75,8 @@ int oss_v4_authorization(struct buf *out, const struct oss_sign_request *req,
 			 const struct oss_credentials *credentials,
 			 const struct oss_scope *scope);
 int oss_v1_authorization(struct buf *out, const struct oss_sign_request *req,
-			 const struct oss_credentials *credentials, const char *date_line);
+			 const struct oss_credentials *credentials,
+			 const char *date_line);
 
 /* Constant-time comparison of two NUL-terminated strings. */
 bool oss_sign_equal(const char *a, const char *b);

@@ -15,7 +15,7 @@ struct buf {
 
 #define BUF_INIT ((struct buf){0})
 
-void buf_fini(struct buf *b); /* safe twice; wipes nothing */
+void buf_fini(struct buf *b);  /* safe twice; wipes nothing */
 void buf_reset(struct buf *b); /* empty, keeps the allocation, clears the failure */
 int buf_error(const struct buf *b);
 void buf_append(struct buf *b, const void *data, size_t n);

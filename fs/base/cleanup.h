@@ -33,11 +33,11 @@ static inline void closedirp(DIR **d)
 }
 
 /* The pointer leaves this scope; what remains is NULL. */
-#define steal(p)                                                                          \
-	({                                                                                \
-		__typeof__(p) _p = (p);                                                   \
-		(p) = NULL;                                                               \
-		_p;                                                                       \
+#define steal(p)                                                                         \
+	({                                                                               \
+		__typeof__(p) _p = (p);                                                  \
+		(p) = NULL;                                                              \
+		_p;                                                                      \
 	})
 
 static inline int steal_fd(int *fd)

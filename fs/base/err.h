@@ -26,17 +26,17 @@ struct why {
 int err_at(int r, const char *verb, const char *file, int line);
 
 #define err_origin(r) err_at((r), "origin", __FILE__, __LINE__)
-#define err_trace(r)                                                                      \
-	({                                                                                \
-		int _r = (r);                                                             \
-		__builtin_expect(_r < 0, 0) ? err_at(_r, "trace", __FILE__, __LINE__)     \
-					    : _r;                                         \
+#define err_trace(r)                                                                     \
+	({                                                                               \
+		int _r = (r);                                                            \
+		__builtin_expect(_r < 0, 0) ? err_at(_r, "trace", __FILE__, __LINE__)    \
+					    : _r;                                        \
 	})
-#define err_fold(r)                                                                       \
-	({                                                                                \
-		int _f = (r);                                                             \
-		_f > 0 ? err_at(-ENOTRECOVERABLE, "fold", __FILE__, __LINE__)             \
-		       : err_trace(_f);                                                   \
+#define err_fold(r)                                                                      \
+	({                                                                               \
+		int _f = (r);                                                            \
+		_f > 0 ? err_at(-ENOTRECOVERABLE, "fold", __FILE__, __LINE__)            \
+		       : err_trace(_f);                                                  \
 	})
 
 /* Writes the sentence; `why` may be NULL. Returns `r`, so that a parser can say

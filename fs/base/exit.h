@@ -9,5 +9,5 @@ enum exit_code {
 	EXIT_INTERNAL = 70,    /* our own mistake, or the operating system's */
 	EXIT_PENDING = 75,     /* something is still pending; nothing is lost */
 	EXIT_REFUSED = 77,     /* credentials or permissions */
-	EXIT_CONFIG = 78,      /* configuration: no such bucket, mount point not empty … */
+	EXIT_CONFIG = 78, /* configuration: no such bucket, mount point not empty … */
 };

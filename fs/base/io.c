@@ -35,8 +35,8 @@ int io_pwrite(int fd, const void *p, size_t n, uint64_t off)
 	size_t done = 0;
 
 	while (done < n) {
-		ssize_t r = pwrite(fd, (const char *)p + done, n - done,
-				   (off_t)(off + done));
+		ssize_t r =
+			pwrite(fd, (const char *)p + done, n - done, (off_t)(off + done));
 
 		if (r < 0 && errno == EINTR)
 			continue;
@@ -105,8 +105,8 @@ int io_replace_file(int dirfd, const char *name, const void *p, size_t n, mode_t
 	r = snprintf(temporary, sizeof(temporary), ".%.200s.%d.new", name, getpid());
 	if (r < 0 || (size_t)r >= sizeof(temporary))
 		return err_origin(-ENAMETOOLONG);
-	fd = openat(dirfd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		    mode);
+	fd = openat(dirfd, temporary,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
 	if (fd < 0)
 		return err_origin(-errno);
 	r = io_write(fd, p, n);

@@ -9,8 +9,11 @@ struct list {
 	struct list *next, *prev;
 };
 
-#define LIST_INIT(head) {&(head), &(head)}
-#define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
+#define LIST_INIT(head)                                                                  \
+	{                                                                                \
+		&(head), &(head)                                                         \
+	}
+#define container_of(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
 
 static inline void list_init(struct list *l)
 {
@@ -50,7 +53,8 @@ static inline void list_remove(struct list *item)
 
 #define list_first(head, type, member) container_of((head)->next, type, member)
 #define list_last(head, type, member) container_of((head)->prev, type, member)
-#define list_for_each(it, head) for ((it) = (head)->next; (it) != (head); (it) = (it)->next)
-#define list_for_each_safe(it, nx, head)                                                  \
-	for ((it) = (head)->next, (nx) = (it)->next; (it) != (head);                      \
+#define list_for_each(it, head)                                                          \
+	for ((it) = (head)->next; (it) != (head); (it) = (it)->next)
+#define list_for_each_safe(it, nx, head)                                                 \
+	for ((it) = (head)->next, (nx) = (it)->next; (it) != (head);                     \
 	     (it) = (nx), (nx) = (it)->next)

@@ -15,9 +15,9 @@
 #define LINE_MAX_BYTES 2048
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
-static const char *const area_names[] = {"err",     "http",   "oss",  "origin",
+static const char *const area_names[] = {"err",     "http",    "oss",    "origin",
 					 "cache",   "journal", "upload", "fuse",
-					 "control", "runner", "ossd"};
+					 "control", "runner",  "ossd"};
 static_assert(sizeof(level_names) / sizeof(*level_names) == LOG_LEVEL_N, "level names");
 static_assert(sizeof(area_names) / sizeof(*area_names) == LOG_AREA_N, "area names");
 

@@ -15,7 +15,13 @@
 
 #include <stdbool.h>
 
-enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVEL_N };
+enum log_level {
+	LOG_ERROR,
+	LOG_WARN,
+	LOG_INFO,
+	LOG_DEBUG,
+	LOG_LEVEL_N
+};
 
 enum log_area {
 	LOG_ERR_AREA,
@@ -53,10 +59,10 @@ void log_fatal(int exit_code, const char *format, ...)
 #define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_write(LOG_WARN, __VA_ARGS__)
 #define log_info(...) log_write(LOG_INFO, __VA_ARGS__)
-#define log_debug(area, ...)                                                              \
-	do {                                                                              \
-		if (log_debug_on(area))                                                   \
-			log_write_debug(area, __VA_ARGS__);                               \
+#define log_debug(area, ...)                                                             \
+	do {                                                                             \
+		if (log_debug_on(area))                                                  \
+			log_write_debug(area, __VA_ARGS__);                              \
 	} while (0)
 
 /* Copies `in` to `out` with everything but printable ASCII and well-formed, visible

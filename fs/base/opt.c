@@ -12,7 +12,8 @@
 #include "fs/base/suggest.h"
 #include "fs/base/units.h"
 
-static const struct opt_spec *find(const struct opt_spec *specs, const char *name, size_t n)
+static const struct opt_spec *find(const struct opt_spec *specs, const char *name,
+				   size_t n)
 {
 	for (; specs && specs->name; specs++)
 		if (strlen(specs->name) == n && !strncmp(specs->name, name, n))
@@ -28,7 +29,8 @@ static const struct opt_spec *find_letter(const struct opt_spec *specs, char let
 	return NULL;
 }
 
-static int set_choice(const struct opt_spec *s, int *to, const char *value, struct why *why)
+static int set_choice(const struct opt_spec *s, int *to, const char *value,
+		      struct why *why)
 {
 	char all[128] = "";
 
@@ -74,7 +76,8 @@ static int set_number(const struct opt_spec *s, uint64_t *to, const char *value,
 	return 0;
 }
 
-static int set_flag(const struct opt_spec *s, bool *to, const char *value, struct why *why)
+static int set_flag(const struct opt_spec *s, bool *to, const char *value,
+		    struct why *why)
 {
 	if (!value || !strcmp(value, "true") || !strcmp(value, "yes"))
 		*to = true;
@@ -251,7 +254,8 @@ static void print_options(FILE *out, const struct opt_spec *specs)
 	fprintf(out, "  %-32s %s\n", "    --help", "show this text");
 }
 
-void opt_print_help(FILE *out, const struct program *program, const struct command *command)
+void opt_print_help(FILE *out, const struct program *program,
+		    const struct command *command)
 {
 	if (command) {
 		fprintf(out, "%s%s%s: %s\n\n", program->name, *command->name ? " " : "",
@@ -259,18 +263,19 @@ void opt_print_help(FILE *out, const struct program *program, const struct comma
 		if (command->examples)
 			fprintf(out, "Examples:\n%s\n", command->examples);
 		fprintf(out, "Usage: %s%s%s%s%s [options]\n\nOptions:\n", program->name,
-			*command->name ? " " : "", command->name, *command->args ? " " : "",
-			command->args);
+			*command->name ? " " : "", command->name,
+			*command->args ? " " : "", command->args);
 		print_options(out, command->options);
 		return;
 	}
-	fprintf(out, "%s: %s\n\nUsage: %s COMMAND [options]\n\nCommands:\n", program->name,
-		program->summary, program->name);
+	fprintf(out, "%s: %s\n\nUsage: %s COMMAND [options]\n\nCommands:\n",
+		program->name, program->summary, program->name);
 	for (int i = 0; program->commands[i]; i++)
 		fprintf(out, "  %-12s %s\n", program->commands[i]->name,
 			program->commands[i]->summary);
-	fprintf(out, "\n\"%s COMMAND --help\" shows examples and options; "
-		     "\"%s completion bash\" prints a completion script.\n",
+	fprintf(out,
+		"\n\"%s COMMAND --help\" shows examples and options; "
+		"\"%s completion bash\" prints a completion script.\n",
 		program->name, program->name);
 }
 
@@ -284,7 +289,8 @@ void opt_print_man(FILE *out, const struct program *program)
 		fprintf(out, ".Bl -tag -width indent\n");
 		for (const struct opt_spec *s = c->options; s && s->name; s++) {
 			fprintf(out, ".It Fl \\-%s%s%s\n%s\n", s->name,
-				s->value ? " Ar " : "", s->value ? s->value : "", s->help);
+				s->value ? " Ar " : "", s->value ? s->value : "",
+				s->help);
 			if (s->init && s->type != OPT_FLAG)
 				fprintf(out, "(default %s)\n", s->init);
 		}
@@ -363,9 +369,9 @@ static int unknown_command(const struct program *p, const char *word)
 	for (; p->commands[count] && count < 64; count++)
 		names[count] = p->commands[count]->name;
 	near = suggest_nearest(word, names, count, sizeof(*names));
-	fprintf(stderr, "%s: unknown command \"%s\"%s%s%s; see %s --help\n", p->name, word,
-		near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "",
-		p->name);
+	fprintf(stderr, "%s: unknown command \"%s\"%s%s%s; see %s --help\n", p->name,
+		word, near ? ", did you mean \"" : "", near ? near : "",
+		near ? "\"?" : "", p->name);
 	return EXIT_USAGE;
 }
 

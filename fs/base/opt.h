@@ -31,25 +31,25 @@ struct opt_strings {
 };
 
 struct opt_spec {
-	const char *name;  /* without dashes */
-	char letter;       /* 0: none */
+	const char *name; /* without dashes */
+	char letter;      /* 0: none */
 	enum opt_type type;
-	size_t field;      /* offsetof the value in the caller's struct */
-	const char *init;  /* default as text; NULL: zero */
-	uint64_t min, max; /* numbers only; max 0: no limit */
-	const char *value; /* name of the value in help: "DIR" */
-	const char *help;  /* one sentence, lower case, no full stop */
+	size_t field;               /* offsetof the value in the caller's struct */
+	const char *init;           /* default as text; NULL: zero */
+	uint64_t min, max;          /* numbers only; max 0: no limit */
+	const char *value;          /* name of the value in help: "DIR" */
+	const char *help;           /* one sentence, lower case, no full stop */
 	const char *const *choices; /* OPT_CHOICE: NULL-terminated */
 };
 
 struct command {
-	const char *name;    /* "mount" */
-	const char *args;    /* "SOURCE DIR" */
-	const char *summary; /* one line, lower case */
+	const char *name;     /* "mount" */
+	const char *args;     /* "SOURCE DIR" */
+	const char *summary;  /* one line, lower case */
 	const char *examples; /* lines for --help, each indented by two blanks */
 	const struct opt_spec *options; /* ends with name == NULL */
-	size_t options_size; /* of the struct the offsets are into */
-	int args_min, args_max; /* positional arguments; max -1: any number */
+	size_t options_size;            /* of the struct the offsets are into */
+	int args_min, args_max;         /* positional arguments; max -1: any number */
 	/* `options` is filled; argv holds the positional arguments. Returns the exit code. */
 	int (*run)(void *options, int argc, char **argv);
 };
@@ -76,5 +76,7 @@ int opt_set(const struct opt_spec *specs, void *options, const char *name,
 int opt_main(const struct program *program, int argc, char **argv);
 
 /* The tables as text. */
-void opt_print_help(FILE *out, const struct program *program, const struct command *command);
-void opt_print_man(FILE *out, const struct program *program); /* mdoc lists of all options */
+void opt_print_help(FILE *out, const struct program *program,
+		    const struct command *command);
+void opt_print_man(FILE *out,
+		   const struct program *program); /* mdoc lists of all options */

@@ -4,15 +4,15 @@
 
 #include <stddef.h>
 
-#define PATH_KEY_MAX 1023  /* bytes of an object key (protocol.md §5) */
-#define PATH_NAME_MAX 255  /* bytes of one component */
+#define PATH_KEY_MAX 1023 /* bytes of an object key (protocol.md §5) */
+#define PATH_NAME_MAX 255 /* bytes of one component */
 
 enum path_fault {
 	PATH_OK = 0,
-	PATH_E_EMPTY,     /* no bytes, or an empty component ("a//b", "/a") */
-	PATH_E_DOT,       /* a component "." or ".." */
-	PATH_E_LONG,      /* component over PATH_NAME_MAX or key over PATH_KEY_MAX */
-	PATH_E_NUL,       /* NUL inside */
+	PATH_E_EMPTY, /* no bytes, or an empty component ("a//b", "/a") */
+	PATH_E_DOT,   /* a component "." or ".." */
+	PATH_E_LONG,  /* component over PATH_NAME_MAX or key over PATH_KEY_MAX */
+	PATH_E_NUL,   /* NUL inside */
 	PATH_E_N
 };
 

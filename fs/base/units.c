@@ -62,9 +62,8 @@ int units_parse_duration(const char *text, uint64_t *ms)
 	static const struct {
 		const char *name;
 		double factor;
-	} scales[] = {{"ms", 1},       {"s", 1e3},     {"", 1e3},
-		      {"m", 60e3},     {"min", 60e3}, {"h", 3600e3},
-		      {"d", 86400e3}};
+	} scales[] = {{"ms", 1},     {"s", 1e3},    {"", 1e3},     {"m", 60e3},
+		      {"min", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
 	const char *unit;
 	double value;
 	int r;
@@ -88,7 +87,8 @@ char *units_format_size(char *out, size_t out_size, uint64_t bytes)
 		value /= 1024;
 		i++;
 	}
-	snprintf(out, out_size, i && value < 100 ? "%.1f %s" : "%.0f %s", value, names[i]);
+	snprintf(out, out_size, i && value < 100 ? "%.1f %s" : "%.0f %s", value,
+		 names[i]);
 	return out;
 }
 

@@ -24,7 +24,7 @@ struct worker_pool {
 	const char *name;
 	struct job *ring; /* queue_max jobs */
 	int queue_max;
-	int head;    /* next to run */
+	int head; /* next to run */
 	int queued;
 	int running;
 	bool stopping;

@@ -15,15 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEST_MAIN(...)                                                                    \
-	int main(int argc, char **argv)                                                   \
-	{                                                                                 \
-		const struct CMUnitTest tests[] = {__VA_ARGS__};                          \
-		char pattern[256];                                                        \
-                                                                                          \
-		if (argc > 1) {                                                           \
-			snprintf(pattern, sizeof(pattern), "*%s*", argv[1]);              \
-			cmocka_set_test_filter(pattern);                                  \
-		}                                                                         \
-		return cmocka_run_group_tests(tests, NULL, NULL);                         \
+#define TEST_MAIN(...)                                                                   \
+	int main(int argc, char **argv)                                                  \
+	{                                                                                \
+		const struct CMUnitTest tests[] = {__VA_ARGS__};                         \
+		char pattern[256];                                                       \
+                                                                                         \
+		if (argc > 1) {                                                          \
+			snprintf(pattern, sizeof(pattern), "*%s*", argv[1]);             \
+			cmocka_set_test_filter(pattern);                                 \
+		}                                                                        \
+		return cmocka_run_group_tests(tests, NULL, NULL);                        \
 	}
