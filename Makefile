@@ -59,7 +59,8 @@ base_src := \
 	fs/base/path.c \
 	fs/base/suggest.c \
 	fs/base/units.c \
-	fs/base/worker.c
+	fs/base/worker.c \
+	fs/base/xalloc.c
 
 cache_src := \
 	cache/origin.c

@@ -5,6 +5,10 @@
  * A container is addressed by its name, "<job>-<role>-<index>", which is unique on the
  * host. Every call is idempotent where it removes something: a runner that died half-way
  * is followed by one that removes everything again.
+ *
+ * Threads: wait() runs in a thread of its own per container while another thread calls
+ * signal(), state() and remove() for the same or other containers; remove() makes a wait()
+ * for the same container return. All other calls come from one thread.
  */
 #pragma once
 
@@ -75,6 +79,8 @@ struct engine_ops {
 	 * signal n; *oom whether the memory limit killed it. */
 	int (*wait)(struct engine *e, const char *name, uint64_t timeout_ms, int *status,
 		    bool *oom, struct why *why);
+	/* To the command's first process, which gets it with the usual effect: SIGTERM ends
+	 * one that has no handler, although it may be process 1 of its namespace. */
 	int (*signal)(struct engine *e, const char *name, int signal, struct why *why);
 	int (*state)(struct engine *e, const char *name, enum engine_state *state);
 	/* Kills what still runs of it and removes every trace (mounts, cgroup, files). */
