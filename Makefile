@@ -65,7 +65,9 @@ base_src := \
 cache_src := \
 	cache/origin.c
 
-backend_src :=
+backend_src := \
+	fs/backend/creds.c \
+	fs/backend/creds_source.c
 
 fs_src :=
 
