@@ -160,3 +160,7 @@ help:
 	@echo 'make install [PREFIX= DESTDIR=]'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+.PHONY: print-fuse-cflags
+print-fuse-cflags:
+	@echo '$(fuse_cflags)'

@@ -366,7 +366,7 @@ static int unknown_command(const struct program *p, const char *word)
 	size_t count = 0;
 	const char *names[64], *near;
 
-	for (; p->commands[count] && count < 64; count++)
+	for (; count < 64 && p->commands[count]; count++)
 		names[count] = p->commands[count]->name;
 	near = suggest_nearest(word, names, count, sizeof(*names));
 	fprintf(stderr, "%s: unknown command \"%s\"%s%s%s; see %s --help\n", p->name,
