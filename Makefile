@@ -67,7 +67,8 @@ cache_src := \
 
 backend_src := \
 	fs/backend/creds.c \
-	fs/backend/creds_source.c
+	fs/backend/creds_source.c \
+	fs/backend/oss_sign.c
 
 fs_src :=
 
