@@ -64,29 +64,29 @@ static void begin_value(struct buf *b, const char *name)
 	}
 }
 
-void json_object_begin(struct buf *b, const char *name)
+void json_begin_object(struct buf *b, const char *name)
 {
 	begin_value(b, name);
 	buf_putc(b, '{');
 }
 
-void json_object_end(struct buf *b)
+void json_end_object(struct buf *b)
 {
 	buf_putc(b, '}');
 }
 
-void json_array_begin(struct buf *b, const char *name)
+void json_begin_array(struct buf *b, const char *name)
 {
 	begin_value(b, name);
 	buf_putc(b, '[');
 }
 
-void json_array_end(struct buf *b)
+void json_end_array(struct buf *b)
 {
 	buf_putc(b, ']');
 }
 
-void json_string(struct buf *b, const char *name, const char *value)
+void json_put_string(struct buf *b, const char *name, const char *value)
 {
 	begin_value(b, name);
 	if (value)
@@ -95,19 +95,19 @@ void json_string(struct buf *b, const char *name, const char *value)
 		buf_puts(b, "null");
 }
 
-void json_uint(struct buf *b, const char *name, uint64_t value)
+void json_put_uint(struct buf *b, const char *name, uint64_t value)
 {
 	begin_value(b, name);
 	buf_printf(b, "%" PRIu64, value);
 }
 
-void json_int(struct buf *b, const char *name, int64_t value)
+void json_put_int(struct buf *b, const char *name, int64_t value)
 {
 	begin_value(b, name);
 	buf_printf(b, "%" PRId64, value);
 }
 
-void json_double(struct buf *b, const char *name, double value)
+void json_put_double(struct buf *b, const char *name, double value)
 {
 	begin_value(b, name);
 	if (isfinite(value))
@@ -116,13 +116,13 @@ void json_double(struct buf *b, const char *name, double value)
 		buf_puts(b, "null");
 }
 
-void json_bool(struct buf *b, const char *name, bool value)
+void json_put_bool(struct buf *b, const char *name, bool value)
 {
 	begin_value(b, name);
 	buf_puts(b, value ? "true" : "false");
 }
 
-void json_raw(struct buf *b, const char *name, const char *json)
+void json_put_raw(struct buf *b, const char *name, const char *json)
 {
 	begin_value(b, name);
 	buf_puts(b, json);
