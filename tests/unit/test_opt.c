@@ -43,7 +43,8 @@ static int parse(struct options *o, struct why *why, char **argv)
 		argc++;
 	return opt_parse(specs, o, &argc, argv, why) < 0 ? -1 : argc;
 }
-#define ARGV(...) ((char *[]){__VA_ARGS__, NULL})
+/* opt_parse() moves the pointers, never the letters. */
+#define ARGV(...) ((char **)(uintptr_t)(const char *[]){__VA_ARGS__, NULL})
 
 static void test_defaults_stand_without_arguments(void **state)
 {
@@ -92,7 +93,7 @@ static void test_no_prefix_clears_a_flag(void **state)
 static void test_mistakes_are_named(void **state)
 {
 	static const struct {
-		char *argument;
+		const char *argument;
 		const char *said;
 	} cases[] = {
 		{"--sise=1", "did you mean --size?"}, {"--size=many", "not a size"},
