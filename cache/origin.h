@@ -8,12 +8,18 @@
  * request, pass it on, and look again when it is done.
  *
  * Keys are relative to the source ("oss://bucket/prefix" + key), never start with '/', and
- * are bytes, not text. A directory is a prefix: "a/b/". Origins that have real directories
- * (file, nfs) create parents as needed and remove what they created when it empties, so
- * that all origins look alike.
+ * are bytes, not text; at most PATH_KEY_MAX of them. Keys of one source sort by unsigned
+ * bytes. A directory is a prefix: "a/b/". An object whose key ends in '/' marks a directory
+ * that may be empty. Origins that have real directories (file, nfs) create parents as
+ * needed and remove what they created when it empties, so that all origins look alike:
+ * STAT and GET of "a" do not find the directory "a/", STAT of "a/" finds its marker only.
+ *
+ * A symbolic link is an object with S_IFLNK in its mode; its content is the target, and
+ * GET gives it. Origins never follow links, neither to an object nor on the way to it.
  *
  * Ownership: everything a request points to is the caller's and stays untouched until
- * `done`. The request itself may be freed or reused inside `done`.
+ * `done`. The request itself may be freed or submitted again inside `done`: layers leave
+ * layer[] zero behind, stores set every result that belongs to the operation.
  */
 #pragma once
 
@@ -30,24 +36,54 @@
 #define ORIGIN_CONTENT_TYPE_MAX 128
 #define ORIGIN_TO_END UINT64_MAX
 #define ORIGIN_PART_COUNT_MAX 10000
+#define ORIGIN_KEY_COUNT_MAX 1000 /* of one DELETE_MANY */
 
 enum origin_op {
-	ORIGIN_PROBE,  /* does the source answer, and may we use it? no arguments */
-	ORIGIN_STAT,   /* key, [if_match] -> attr (meta filled when asked for) */
-	ORIGIN_GET,    /* key, off, len, [if_match], sink -> attr */
-	ORIGIN_LIST,   /* key = prefix, list.* -> entries through list.entry, list.next */
-	ORIGIN_PUT,    /* key, body, [meta], [if_none_match] -> attr.etag, attr.crc64 */
-	ORIGIN_APPEND, /* key, body, off = position the object must have -> off = next */
-	ORIGIN_COPY,   /* key <- source, [if_match of the source], [meta] -> attr.etag */
-	ORIGIN_DELETE, /* key; a key that is not there is success */
-	ORIGIN_DELETE_MANY, /* keys, key_count; what is not there is success */
-	ORIGIN_MULTI_BEGIN, /* key, [meta], size -> upload_id */
-	ORIGIN_MULTI_PART,  /* key, upload_id, part, body, off = offset in the object */
-	ORIGIN_MULTI_COPY, /* key, upload_id, part, source, off (source), len, target_off */
-	ORIGIN_MULTI_END, /* key, upload_id, parts, part_count, size, expect_crc64 -> attr */
-	ORIGIN_MULTI_ABORT, /* key, upload_id; one that is not there is success */
-	ORIGIN_MULTI_LIST,  /* key = prefix -> unfinished uploads through list.entry:
-			     * attr.etag is the upload id, attr.mtime_ns its start */
+	/* Does the source answer, and may we use it? No arguments. */
+	ORIGIN_PROBE,
+	/* key, [if_match], [want_meta] -> attr. */
+	ORIGIN_STAT,
+	/* key, off, len > 0, [if_match], sink -> attr (of the whole object), received. A
+	 * range that reaches past the end is cut; one that starts at or past it delivers
+	 * nothing and succeeds (attr may be empty then). */
+	ORIGIN_GET,
+	/* key = prefix ("" or any bytes), list.* -> entries through list.entry in byte
+	 * order, list.truncated, list.next. An entry is a key or, unless recursive, a common
+	 * prefix "a/"; `after` and `until` compare with the entry itself, so that "a/" as
+	 * `after` skips all below it. The marker equal to the prefix is an entry like
+	 * any other. No such prefix: success without entries. */
+	ORIGIN_LIST,
+	/* key, body, [meta], [if_none_match], [expect_crc64] -> attr.etag, .crc64, .size.
+	 * Atomic: readers see the old or the new object. */
+	ORIGIN_PUT,
+	/* key, body, off = length the object must have (0 creates it), [meta when creating]
+	 * -> off = new length, attr.etag, .crc64 of the whole. Another length is -ESTALE,
+	 * with off = the real one. An object that cannot be appended to is -ENOTSUP. */
+	ORIGIN_APPEND,
+	/* key <- source, [if_match of the source], [meta; NULL keeps the source's]
+	 * -> attr.etag. The same key for both replaces the meta in place. */
+	ORIGIN_COPY,
+	/* key; a key that is not there is success. */
+	ORIGIN_DELETE,
+	/* keys, key_count <= ORIGIN_KEY_COUNT_MAX; what is not there is success. 0 means that
+	 * every one of them is gone. */
+	ORIGIN_DELETE_MANY,
+	/* key, [meta], [size; 0: not known yet] -> upload_id_result. */
+	ORIGIN_MULTI_BEGIN,
+	/* key, upload_id, part, body, off = offset in the object -> part_result. The same
+	 * part again replaces it. Parts may come in any order and in parallel. */
+	ORIGIN_MULTI_PART,
+	/* key, upload_id, part, source, off (in source), len, target_off, [if_match of the
+	 * source] -> part_result. */
+	ORIGIN_MULTI_COPY,
+	/* key, upload_id, parts (part_results, ascending, without gaps in the object),
+	 * part_count, size, [if_none_match], [expect_crc64] -> attr.etag, .crc64, .size. */
+	ORIGIN_MULTI_END,
+	/* key, upload_id; one that is not there is success. */
+	ORIGIN_MULTI_ABORT,
+	/* key = prefix, list.after, .count_max -> unfinished uploads through list.entry:
+	 * attr.etag is the upload id, attr.mtime_ns its start. */
+	ORIGIN_MULTI_LIST,
 	ORIGIN_OP_N
 };
 const char *origin_op_name(enum origin_op op);
@@ -55,10 +91,10 @@ const char *origin_op_name(enum origin_op op);
 /* Results a request may end with besides 0 and negative errno values. The errno values
  * have fixed meanings here, and this is the one place where callers may match on them:
  *   -ENOENT      no such key, upload or bucket (why says which)
- *   -ESTALE      if_match did not match: another version is there
+ *   -ESTALE      if_match did not match, or APPEND: another version is there
  *   -EEXIST      if_none_match, and something is there
  *   -EACCES      the store refuses these credentials or this operation
- *   -EKEYEXPIRED credentials are expired and could not be refreshed
+ *   -EKEYEXPIRED credentials are expired or were refused, and are being renewed
  *   -ETIMEDOUT   the deadline passed
  *   -ECANCELED   origin_cancel()
  *   -EBADMSG     what arrived fails its checksum or length
@@ -70,20 +106,21 @@ bool origin_is_transient(int r); /* worth trying again without a change */
 
 struct origin_attr {
 	uint64_t size;
-	int64_t mtime_ns; /* LastModified, or x-oss-meta mtime when asked */
-	char etag
-		[ORIGIN_ETAG_MAX]; /* version of the content; "" when the store has none */
-	uint64_t crc64;            /* of the whole object, when has_crc64 */
+	int64_t mtime_ns;           /* LastModified, or x-oss-meta mtime when asked */
+	char etag[ORIGIN_ETAG_MAX]; /* version of the content; "": the store has none */
+	uint64_t crc64;             /* of the whole object, when has_crc64 */
 	bool has_crc64;
-	bool is_dir;    /* a common prefix, or a real directory */
+	bool is_dir;    /* a common prefix, or a marker "a/" */
 	bool has_posix; /* the four below come from the store */
 	mode_t mode;    /* with S_IFMT when has_posix */
 	uid_t uid;
 	gid_t gid;
-	bool is_symlink; /* target in the object's meta or body */
+	bool is_symlink; /* GET gives the target */
 };
 
-/* User metadata that travels with an object: names without "x-oss-meta-", lower case. */
+/* User metadata that travels with an object: names without "x-oss-meta-", lower case.
+ * "mode", "uid", "gid", "mtime" are ossfs's (protocol.md §5.4); an origin with real files
+ * applies these to them. */
 struct origin_meta {
 	const char *const (*pairs)[2]; /* name, value; no CR, LF or NUL */
 	size_t count;
@@ -149,8 +186,8 @@ struct origin_req {
 	uint32_t part;         /* 1-based */
 	const struct origin_part *parts;
 	size_t part_count;
-	uint64_t
-		expect_crc64; /* MULTI_END, PUT: of the whole object, if has_expect_crc64 */
+	uint64_t expect_crc64; /* PUT, MULTI_END: of the whole object; checked before it
+				* becomes visible, -EBADMSG */
 	bool has_expect_crc64;
 	uint64_t deadline_ms; /* clock_mono_ms(); 0: the origin's own default */
 	origin_done_fn done;
@@ -166,8 +203,17 @@ struct origin_req {
 	struct why why;                         /* a sentence when result < 0 */
 	uint64_t retry_after_ms;                /* what the store asked for, or 0 */
 
-	/* The origin's and the layers' own; zero before submit. */
+	/* The layers' own, by enum origin_layer; zero before submit. */
 	void *layer[4];
+};
+
+/* A layer that wants to see the result puts its own `done` in place of the one it found,
+ * and the old one back before it calls that. It never touches `user`. */
+enum origin_layer {
+	ORIGIN_LAYER_STORE,
+	ORIGIN_LAYER_FAULT,
+	ORIGIN_LAYER_RETRY,
+	ORIGIN_LAYER_TRACE
 };
 
 struct origin_stats {
