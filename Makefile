@@ -90,6 +90,8 @@ archive = $(BUILD)/lib$(1).a
 tests_src := $(sort $(wildcard tests/unit/test_*.c))
 tests_bin := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(tests_src))
 tests_lib_src := $(sort $(wildcard tests/unit/lib_*.c))
+fuzz_src := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+tests_bin += $(patsubst tests/fuzz/%.c,$(BUILD)/tests/%,$(fuzz_src))
 programs := $(if $(sluice_src),$(BUILD)/sluice) $(if $(runner_src),$(BUILD)/runner) \
 	$(if $(ossd_src),$(BUILD)/ossd)
 
@@ -117,12 +119,35 @@ $(BUILD)/runner: $(call obj,$(runner_src)) $(foreach a,runner_lib base,$(call ar
 $(BUILD)/ossd: $(call obj,$(ossd_src)) $(foreach a,ossd_lib backend cache base,$(call archive,$(a)))
 	$(CC) $(all_ldflags) -o $@ $^ $(libs_ossd) $(libs_backend) $(libs_cache) $(libs_base)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(call obj,$(tests_lib_src)) \
-		$(foreach a,$(archives),$(call archive,$(a)))
+all_archives = $(foreach a,$(archives),$(call archive,$(a)))
+all_libs = $(fuse_libs) $(libs_ossd) $(libs_runner) $(libs_backend) $(libs_cache) $(libs_base)
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(call obj,$(tests_lib_src)) $(all_archives)
 	@mkdir -p $(@D)
 	$(CC) $(all_ldflags) -o $@ $< $(call obj,$(tests_lib_src)) -Wl,--start-group \
-		$(foreach a,$(archives),$(call archive,$(a))) -Wl,--end-group -lcmocka \
-		$(fuse_libs) $(libs_ossd) $(libs_runner) $(libs_backend) $(libs_cache) $(libs_base)
+		$(all_archives) -Wl,--end-group -lcmocka $(all_libs)
+
+$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o \
+		$(all_archives)
+	@mkdir -p $(@D)
+	$(CC) $(all_ldflags) -o $@ $< $(BUILD)/obj/tests/fuzz/replay.o -Wl,--start-group \
+		$(all_archives) -Wl,--end-group $(all_libs)
+
+# `make fuzz T=sign SECONDS=60`: libFuzzer on one target; what it finds goes to build/fuzz/.
+.PHONY: fuzz
+SECONDS ?= 60
+fuzz:
+	$(if $(T),,$(error make fuzz T=target, one of: $(patsubst tests/fuzz/fuzz_%.c,%,$(fuzz_src))))
+	@mkdir -p build/fuzz/$(T)
+	$(MAKE) -s CC=clang BUILD=build/fuzz-obj SAN=fuzzer-no-link,address,undefined \
+		$(patsubst %,build/fuzz-obj/lib%.a,$(archives)) \
+		build/fuzz-obj/obj/tests/fuzz/fuzz_$(T).o
+	clang -fsanitize=fuzzer,address,undefined -o build/fuzz/fuzz_$(T) \
+		build/fuzz-obj/obj/tests/fuzz/fuzz_$(T).o \
+		-Wl,--start-group build/fuzz-obj/lib*.a \
+		-Wl,--end-group $(all_libs)
+	build/fuzz/fuzz_$(T) -max_total_time=$(SECONDS) -artifact_prefix=build/fuzz/ \
+		build/fuzz/$(T) tests/fuzz/corpus/$(T)
 
 .PHONY: libsluice
 libsluice: $(BUILD)/libsluice.a $(BUILD)/libsluice.so
