@@ -170,6 +170,14 @@ check: all tests-bin
 unit: tests-bin
 	BUILD=$(BUILD) tests/run unit/$(T)
 
+# The programs of scripts/bench.
+bench_bin := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
+.PHONY: bench-bin
+bench-bin: $(bench_bin)
+$(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
+	@mkdir -p $(@D)
+	$(CC) $(all_ldflags) -o $@ $< $(libs_backend) -lpthread
+
 .PHONY: lint
 lint:
 	scripts/lint
