@@ -74,7 +74,12 @@ fs_src :=
 
 sluice_src :=
 
-runner_lib_src :=
+runner_lib_src := \
+	runner/mnt.c \
+	runner/netlink.c \
+	runner/ns.c \
+	runner/proc.c \
+	runner/runc_net.c
 
 runner_src :=
 

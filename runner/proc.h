@@ -48,3 +48,11 @@ void proc_end(pid_t pid, uint64_t grace_ms);
 #define PROC_OUTPUT_MAX 65536
 int proc_run(const struct proc_options *o, struct buf *output, uint64_t timeout_ms,
 	     int *status) __attribute__((warn_unused_result));
+
+/* For code of our own between fork() and exec (safe there): becomes the program, or
+ * writes the errno as a negative int to `report` (an O_CLOEXEC pipe) and exits. */
+void proc_become(const struct proc_options *o, int report) __attribute__((noreturn));
+void proc_close_from(int first_fd);
+
+/* The exit code, or 128+n, of what waitpid() gave. */
+int proc_status(int wait_status);
