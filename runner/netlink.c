@@ -132,7 +132,7 @@ int netlink_add_veth(int fd, const char *name, const char *bridge, const char *p
 	const struct ifinfomsg other = {.ifi_family = AF_UNSPEC};
 	struct rtattr *info, *data, *p;
 	struct request q;
-	int master, r = index_of(bridge, &master);
+	int master = 0, r = index_of(bridge, &master);
 
 	if (r)
 		return err_trace(r);
@@ -170,7 +170,7 @@ int netlink_add_address(int fd, const char *name, uint32_t address, int prefix)
 	uint32_t host_bits = prefix < 32 ? 0xffffffffu >> prefix : 0;
 	uint32_t wire = htonl(address), broadcast = htonl(address | host_bits);
 	struct request q;
-	int index, r = index_of(name, &index);
+	int index = 0, r = index_of(name, &index);
 
 	if (r)
 		return err_trace(r);

@@ -71,7 +71,7 @@ static int make_bridge_ns(void *arg)
 	for (size_t i = 0; i < net->count && !r; i++) {
 		char name[IF_NAMESIZE];
 
-		snprintf(name, sizeof(name), "peer%zu", i);
+		snprintf(name, sizeof(name), "peer%u", (unsigned int)i);
 		r = netlink_add_veth(nl, name, "job0", "eth0", net->peers[i].ns);
 	}
 	return err_trace(r);
