@@ -63,11 +63,15 @@ base_src := \
 	fs/base/xalloc.c
 
 cache_src := \
-	cache/origin.c
+	cache/origin.c \
+	cache/origin_posix.c
 
 backend_src := \
 	fs/backend/creds.c \
 	fs/backend/creds_source.c \
+	fs/backend/mem.c \
+	fs/backend/mem_multi.c \
+	fs/backend/mem_store.c \
 	fs/backend/oss_sign.c
 
 fs_src :=

@@ -129,8 +129,8 @@ struct origin_meta {
 
 /* Bytes to send. Readable any number of times, so that a retry can start over. */
 struct origin_body {
-	const void *data; /* in memory; or */
-	int fd;           /* -1, or a file read with pread from fd_off on */
+	const void *data; /* in memory; or NULL and */
+	int fd;           /* a file read with pread from fd_off on; ignored beside data */
 	uint64_t fd_off;
 	uint64_t len;
 };
@@ -255,9 +255,16 @@ struct origin {
 	char name[256]; /* "oss://bucket/prefix": for messages and cache identity */
 };
 
+/* Whether the arguments keep the contract above: -EINVAL with a sentence. Stores call it
+ * first, so that a key taken from somewhere hostile is an error and not a surprise. */
+int origin_req_check(const struct origin_req *req, struct why *why);
+
 void origin_submit(struct origin *o, struct origin_req *req);
 void origin_cancel(struct origin *o, struct origin_req *req);
+/* For origins: ends the request. A failure without a sentence gets errno's. */
+void origin_done(struct origin_req *req, int result);
 struct origin *origin_free(struct origin *o); /* takes NULL, returns NULL */
+void origin_stats_add(struct origin_stats *to, const struct origin_stats *from);
 
 /* Submits, waits for done, returns req->result. `done` and `user` are overwritten. */
 int origin_call(struct origin *o, struct origin_req *req);
