@@ -63,8 +63,10 @@ base_src := \
 	fs/base/xalloc.c
 
 cache_src := \
+	cache/budget.c \
 	cache/origin.c \
-	cache/origin_posix.c
+	cache/origin_posix.c \
+	cache/wait.c
 
 backend_src := \
 	fs/backend/creds.c \
