@@ -71,6 +71,8 @@ cache_src := \
 backend_src := \
 	fs/backend/creds.c \
 	fs/backend/creds_source.c \
+	fs/backend/http.c \
+	fs/backend/http_slot.c \
 	fs/backend/mem.c \
 	fs/backend/mem_multi.c \
 	fs/backend/mem_store.c \
@@ -136,7 +138,7 @@ all_libs = $(fuse_libs) $(libs_ossd) $(libs_runner) $(libs_backend) $(libs_cache
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(call obj,$(tests_lib_src)) $(all_archives)
 	@mkdir -p $(@D)
 	$(CC) $(all_ldflags) -o $@ $< $(call obj,$(tests_lib_src)) -Wl,--start-group \
-		$(all_archives) -Wl,--end-group -lcmocka $(all_libs)
+		$(all_archives) -Wl,--end-group -lcmocka -lssl $(all_libs)
 
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o \
 		$(all_archives)
