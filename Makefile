@@ -83,13 +83,28 @@ fs_src :=
 sluice_src :=
 
 runner_lib_src := \
+	runner/cmd.c \
+	runner/cmd_check.c \
+	runner/env.c \
+	runner/env_files.c \
+	runner/env_frameworks.c \
+	runner/host.c \
+	runner/mistakes.c \
 	runner/mnt.c \
 	runner/netlink.c \
+	runner/node.c \
 	runner/ns.c \
+	runner/preflight.c \
 	runner/proc.c \
-	runner/runc_net.c
+	runner/roles.c \
+	runner/runc_net.c \
+	runner/spec.c \
+	runner/spec_check.c \
+	runner/spec_fields.c \
+	runner/spec_values.c
 
-runner_src :=
+runner_src := \
+	runner/main.c
 
 ossd_lib_src :=
 

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The job runner: a table of commands, one file each (cmd_*.c). README.md is the map. */
+#include <stddef.h>
+
+#include "fs/base/log.h"
+#include "fs/base/opt.h"
+#include "runner/cmd.h"
+
+static const struct command *const commands[] = {
+	&cmd_check,
+	NULL,
+};
+
+static const struct program program = {
+	.name = "runner",
+	.summary =
+		"run a training job in containers, with its data in /input and /output",
+	.version = VERSION,
+	.commands = commands,
+};
+
+int main(int argc, char **argv)
+{
+	log_init("runner");
+	return opt_main(&program, argc, argv);
+}
