@@ -76,7 +76,10 @@ backend_src := \
 	fs/backend/mem.c \
 	fs/backend/mem_multi.c \
 	fs/backend/mem_store.c \
-	fs/backend/oss_sign.c
+	fs/backend/oss_sax.c \
+	fs/backend/oss_sign.c \
+	fs/backend/oss_text.c \
+	fs/backend/oss_xml.c
 
 fs_src :=
 
