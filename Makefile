@@ -64,8 +64,16 @@ base_src := \
 
 cache_src := \
 	cache/budget.c \
+	cache/journal.c \
+	cache/kill_point.c \
 	cache/origin.c \
 	cache/origin_posix.c \
+	cache/record.c \
+	cache/replay.c \
+	cache/segment.c \
+	cache/stage.c \
+	cache/upload_step.c \
+	cache/uploader.c \
 	cache/wait.c
 
 backend_src := \

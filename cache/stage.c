@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * States of a content: live (references > 0) → doomed (none left, waits for the journal)
+ * → gone. A failed sync makes it dead, which is no state of its life: it can still be read
+ * as far as the page cache goes, and is removed like any other.
+ *
+ * On close: what is doomed and not yet durable-forgotten stays on disk; the next start
+ * sweeps it.
+ */
+#include "cache/stage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <uthash.h>
+
+#include "cache/kill_point.h"
+#include "fs/base/check.h"
+#include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
+#include "fs/base/crc.h"
+#include "fs/base/io.h"
+#include "fs/base/list.h"
+#include "fs/base/lock.h"
+#include "fs/base/log.h"
+
+#define DISK_RESERVE (64u << 20)
+#define SPACE_AGE_MS 200 /* how old an answer of statvfs() may be */
+#define ID_NAME_MAX 24
+#define CRC_BLOCK (256u << 10)
+
+struct content {
+	struct stage *stage;
+	uint64_t id;
+	UT_hash_handle hh;  /* stage->contents */
+	struct list doomed; /* stage->doomed when no reference is left */
+	int references;     /* stage->lock */
+	int pins;           /* stage->lock; fd is open while > 0 */
+	int fd;
+	uint64_t after;           /* doomed: journal sequence to wait for */
+	atomic_bool dead;         /* a sync failed */
+	_Atomic uint64_t counted; /* bytes of it in stage->used */
+};
+
+struct stage {
+	struct stage_config config;
+	struct lock lock;         /* all below but the atomics */
+	struct content *contents; /* by id */
+	struct list doomed;
+	uint64_t next_id;
+	uint64_t created, synced;  /* files made; those whose names are durable */
+	_Atomic int64_t used;      /* bytes, by the owner's account */
+	_Atomic uint64_t space_ms; /* when `available` was asked for */
+	_Atomic uint64_t available;
+};
+
+static void id_name(char out[static ID_NAME_MAX], uint64_t id)
+{
+	snprintf(out, ID_NAME_MAX, "%016llx", (unsigned long long)id);
+}
+
+int stage_new(const struct stage_config *config, struct stage **out)
+{
+	struct stage *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return err_origin(-ENOMEM);
+	s->config = *config;
+	if (s->config.disk_reserve == 0)
+		s->config.disk_reserve = DISK_RESERVE;
+	lock_init(&s->lock);
+	list_init(&s->doomed);
+	s->next_id = 1;
+	*out = s;
+	return 0;
+}
+
+static void content_free(struct content *c)
+{
+	if (c->fd >= 0)
+		close(c->fd);
+	free(c);
+}
+
+struct stage *stage_free(struct stage *s)
+{
+	struct list *it, *next;
+
+	if (!s)
+		return NULL;
+	list_for_each_safe (it, next, &s->doomed)
+		content_free(container_of(it, struct content, doomed));
+	check(!s->contents);
+	lock_fini(&s->lock);
+	free(s);
+	return NULL;
+}
+
+static struct content *content_new(struct stage *s, uint64_t id, int fd)
+{
+	struct content *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->stage = s;
+	c->id = id;
+	c->fd = fd;
+	c->references = 1;
+	list_init(&c->doomed);
+	return c;
+}
+
+int stage_create(struct stage *s, struct content **out)
+{
+	char name[ID_NAME_MAX];
+	struct content *c = content_new(s, 0, -1);
+
+	if (!c)
+		return err_origin(-ENOMEM);
+	lock_take(&s->lock);
+	c->id = s->next_id++;
+	s->created++;
+	lock_drop(&s->lock);
+	id_name(name, c->id);
+	c->fd = openat(s->config.dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+		       0600);
+	if (c->fd < 0) {
+		int r = err_origin(-errno);
+
+		free(c);
+		return r;
+	}
+	c->pins = 1;
+	lock_take(&s->lock);
+	HASH_ADD(hh, s->contents, id, sizeof(c->id), c);
+	lock_drop(&s->lock);
+	*out = c;
+	return 0;
+}
+
+int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **out)
+{
+	char name[ID_NAME_MAX];
+	_cleanup_(close_fdp) int fd = -1;
+	struct content *c;
+	struct stat st;
+
+	id_name(name, id);
+	lock_scope(&s->lock);
+	if (id >= s->next_id)
+		s->next_id = id + 1;
+	HASH_FIND(hh, s->contents, &id, sizeof(id), c);
+	if (c) {
+		c->references++;
+		*out = c;
+		return 0;
+	}
+	fd = openat(s->config.dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_origin(-errno);
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < size)
+		return err_origin(-EBADMSG);
+	if ((uint64_t)st.st_size > size && ftruncate(fd, (off_t)size) < 0)
+		return err_origin(-errno);
+	c = content_new(s, id, -1);
+	if (!c)
+		return err_origin(-ENOMEM);
+	HASH_ADD(hh, s->contents, id, sizeof(c->id), c);
+	*out = c;
+	content_count(c, size);
+	return 0;
+}
+
+static int sweep_one(struct stage *s, const char *name, uint64_t id, bool keep)
+{
+	char to[ID_NAME_MAX + 16];
+	struct stat st;
+
+	if (fstatat(s->config.dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_origin(-errno);
+	if (!keep || st.st_size == 0) {
+		log_debug(LOG_JOURNAL,
+			  "staged file was never acknowledged id=%llu size=%lld",
+			  (unsigned long long)id, (long long)st.st_size);
+		return unlinkat(s->config.dirfd, name, 0) < 0 ? err_origin(-errno) : 0;
+	}
+	snprintf(to, sizeof(to), "%.16s.stage", name);
+	log_error("staged file belongs to no record size=%lld quarantine=%s",
+		  (long long)st.st_size, to);
+	return renameat(s->config.dirfd, name, s->config.quarantine_fd, to) < 0
+		       ? err_origin(-errno)
+		       : 0;
+}
+
+int stage_sweep(struct stage *s, bool keep)
+{
+	int copy = openat(s->config.dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_(closedirp) DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *e;
+	int count = 0;
+
+	if (!dir) {
+		int r = -errno;
+
+		if (copy >= 0)
+			close(copy);
+		return err_origin(r);
+	}
+	lock_scope(&s->lock);
+	while ((e = readdir(dir))) {
+		struct content *c;
+		char *end;
+		uint64_t id = strtoull(e->d_name, &end, 16);
+
+		if (strlen(e->d_name) != 16 || *end)
+			continue;
+		if (id >= s->next_id)
+			s->next_id = id + 1;
+		HASH_FIND(hh, s->contents, &id, sizeof(id), c);
+		if (!c && sweep_one(s, e->d_name, id, keep) == 0)
+			count++;
+	}
+	return count;
+}
+
+struct content *content_get(struct content *c)
+{
+	lock_scope(&c->stage->lock);
+	check(c->references > 0);
+	c->references++;
+	return c;
+}
+
+struct content *content_put(struct content *c, uint64_t after)
+{
+	struct stage *s;
+
+	if (!c)
+		return NULL;
+	s = c->stage;
+	lock_scope(&s->lock);
+	check(c->references > 0);
+	if (c->after < after)
+		c->after = after;
+	if (--c->references == 0) {
+		check(c->pins == 0);
+		HASH_DEL(s->contents, c);
+		list_push_back(&s->doomed, &c->doomed);
+	}
+	return NULL;
+}
+
+uint64_t content_id(const struct content *c)
+{
+	return c->id;
+}
+
+int content_pin(struct content *c)
+{
+	struct stage *s = c->stage;
+	char name[ID_NAME_MAX];
+
+	/* The open is under the lock: local, rare, and it keeps one descriptor a file. */
+	lock_scope(&s->lock);
+	check(c->references > 0);
+	if (c->fd < 0) {
+		id_name(name, c->id);
+		c->fd = openat(s->config.dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+		if (c->fd < 0)
+			return err_origin(-errno);
+	}
+	c->pins++;
+	return 0;
+}
+
+void content_unpin(struct content *c)
+{
+	lock_scope(&c->stage->lock);
+	check(c->pins > 0);
+	if (--c->pins == 0) {
+		close(c->fd);
+		c->fd = -1;
+	}
+}
+
+int content_fd(struct content *c)
+{
+	return c->fd;
+}
+
+/* Copies with the kernel's help (shared blocks where the file system has them). */
+static int copy_range(int from, int to, uint64_t size)
+{
+	char block[65536];
+	uint64_t done = 0;
+
+	while (done < size) {
+		off_t in = (off_t)done, out = (off_t)done;
+		ssize_t n = copy_file_range(from, &in, to, &out, size - done, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EXDEV || errno == EOPNOTSUPP || errno == EINVAL ||
+			      errno == ENOSYS))
+			break;
+		if (n < 0)
+			return err_origin(-errno);
+		if (n == 0)
+			return err_origin(-EBADMSG);
+		done += (uint64_t)n;
+	}
+	while (done < size) {
+		size_t want = size - done < sizeof(block) ? size - done : sizeof(block);
+		ssize_t n = io_pread(from, block, want, done);
+		int r;
+
+		if (n <= 0)
+			return n < 0 ? err_trace((int)n) : err_origin(-EBADMSG);
+		r = io_pwrite(to, block, (size_t)n, done);
+		if (r < 0)
+			return err_trace(r);
+		done += (uint64_t)n;
+	}
+	return 0;
+}
+
+int stage_copy(struct stage *s, struct content *from, uint64_t size, struct content **out)
+{
+	struct content *to;
+	int r = content_pin(from);
+
+	if (r < 0)
+		return err_trace(r);
+	r = stage_create(s, &to);
+	if (r == 0) {
+		r = copy_range(from->fd, to->fd, size);
+		if (r == 0) {
+			content_count(to, size);
+			*out = to;
+		} else {
+			content_unpin(to);
+			content_put(to, 0);
+		}
+	}
+	content_unpin(from);
+	return err_trace(r);
+}
+
+int content_sync(struct content *c)
+{
+	if (atomic_load(&c->dead))
+		return err_origin(-EIO);
+	kill_point("stage.fsync.before");
+	if (fdatasync(c->fd) < 0) {
+		int r = err_origin(-errno);
+
+		/* Even ENOSPC from a sync means pages were dropped. */
+		atomic_store(&c->dead, true);
+		log_error("sync of a staged file failed id=%llu error=%s",
+			  (unsigned long long)c->id, strerror(-r));
+		return r;
+	}
+	kill_point("stage.fsync.after");
+	return 0;
+}
+
+bool content_is_dead(struct content *c)
+{
+	return atomic_load(&c->dead);
+}
+
+int stage_sync_names(struct stage *s)
+{
+	uint64_t upto;
+	int r;
+
+	lock_take(&s->lock);
+	upto = s->created;
+	r = s->synced == upto;
+	lock_drop(&s->lock);
+	if (r)
+		return 0;
+	r = io_fsync_dir(s->config.dirfd);
+	if (r < 0)
+		return err_trace(r);
+	lock_scope(&s->lock);
+	if (s->synced < upto)
+		s->synced = upto;
+	return 0;
+}
+
+int stage_reap(struct stage *s, uint64_t durable)
+{
+	struct list ready = LIST_INIT(ready);
+	struct list *it, *next;
+	int count = 0;
+
+	lock_take(&s->lock);
+	list_for_each_safe (it, next, &s->doomed) {
+		struct content *c = container_of(it, struct content, doomed);
+
+		if (c->after > durable)
+			continue;
+		list_remove(it);
+		list_push_back(&ready, it);
+	}
+	lock_drop(&s->lock);
+	list_for_each_safe (it, next, &ready) {
+		struct content *c = container_of(it, struct content, doomed);
+		char name[ID_NAME_MAX];
+
+		id_name(name, c->id);
+		kill_point("stage.unlink");
+		content_count(c, 0);
+		if (unlinkat(s->config.dirfd, name, 0) < 0 && errno != ENOENT)
+			log_warn("staged file cannot be removed id=%llu error=%s",
+				 (unsigned long long)c->id, strerror(errno));
+		content_free(c);
+		count++;
+	}
+	if (count > 0)
+		atomic_store(&s->space_ms, 0);
+	return count;
+}
+
+void content_count(struct content *c, uint64_t size)
+{
+	uint64_t before = atomic_exchange(&c->counted, size);
+
+	atomic_fetch_add(&c->stage->used, (int64_t)(size - before));
+}
+
+uint64_t stage_used(struct stage *s)
+{
+	int64_t used = atomic_load(&s->used);
+
+	return used > 0 ? (uint64_t)used : 0;
+}
+
+static uint64_t disk_available(struct stage *s)
+{
+	uint64_t now = clock_mono_ms() + 1;
+	struct statvfs st;
+
+	if (atomic_load(&s->space_ms) + SPACE_AGE_MS > now)
+		return atomic_load(&s->available);
+	if (fstatvfs(s->config.dirfd, &st) < 0)
+		return 0;
+	atomic_store(&s->available, (uint64_t)st.f_bavail * st.f_frsize);
+	atomic_store(&s->space_ms, now);
+	return atomic_load(&s->available);
+}
+
+void stage_space(struct stage *s, uint64_t *total, uint64_t *available)
+{
+	uint64_t disk = disk_available(s), used = stage_used(s);
+	uint64_t left = disk > s->config.disk_reserve ? disk - s->config.disk_reserve : 0;
+
+	if (s->config.size_max > 0) {
+		uint64_t own = s->config.size_max > used ? s->config.size_max - used : 0;
+
+		if (own < left)
+			left = own;
+	}
+	*available = left;
+	*total = s->config.size_max > 0 ? s->config.size_max : left + used;
+}
+
+bool stage_has_room(struct stage *s, uint64_t n)
+{
+	uint64_t total, available;
+
+	stage_space(s, &total, &available);
+	return n <= available;
+}
+
+int content_crc64(struct content *c, uint64_t off, uint64_t n, uint64_t *crc)
+{
+	_cleanup_(freep) char *block = malloc(CRC_BLOCK);
+	uint64_t value = 0;
+
+	if (!block)
+		return err_origin(-ENOMEM);
+	while (n > 0) {
+		size_t want = n < CRC_BLOCK ? (size_t)n : CRC_BLOCK;
+		ssize_t got = io_pread(c->fd, block, want, off);
+
+		if (got < 0)
+			return err_trace((int)got);
+		if ((size_t)got != want)
+			return err_origin(-EBADMSG);
+		value = crc64(value, block, want);
+		off += want;
+		n -= want;
+	}
+	*crc = value;
+	return 0;
+}

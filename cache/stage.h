@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Staged files: the bytes of /output on local disk, one file per content, named by a
+ * number that is never used twice (cache/JOURNAL.md, "Stage").
+ *
+ * A content lives as long as someone holds a reference; then its file is removed, but not
+ * before the journal has durably forgotten it: stage_reap() does that. Thread-safe.
+ *
+ * Lock order: the owner's lock -> the stage's. No disk input or output under either but
+ * where said.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "fs/base/err.h"
+
+struct content;
+struct stage;
+
+struct stage_config {
+	int dirfd;         /* <state>/stage; borrowed */
+	int quarantine_fd; /* <state>/quarantine; borrowed */
+	uint64_t
+		size_max; /* bytes of staged files; 0: what the disk has, less a reserve */
+	uint64_t disk_reserve; /* bytes of the disk never used; 0: 64 MiB */
+};
+
+int stage_new(const struct stage_config *config, struct stage **out);
+struct stage *stage_free(struct stage *s); /* every content put */
+
+/* Returns new, empty, with one reference and one pin. */
+int stage_create(struct stage *s, struct content **out);
+
+/* At recovery, before any stage_create(): the file the journal names, with one reference
+ * and no pin. -ENOENT, or -EBADMSG when it is shorter than `size`; bytes behind `size` are
+ * cut off: no one was told they were safe. */
+int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **out);
+
+/* At recovery, after the last stage_adopt(): files that no one adopted were never
+ * acknowledged and are removed; with `keep` (the journal was damaged) they are moved to
+ * the quarantine. Returns how many. */
+int stage_sweep(struct stage *s, bool keep);
+
+struct content *content_get(struct content *c);
+/* `after`: journal sequence after which the file may vanish. Takes NULL, returns NULL. */
+struct content *content_put(struct content *c, uint64_t after);
+
+uint64_t content_id(const struct content *c);
+
+/* A pin holds the descriptor open. content_pin() may have to open the file: blocks. */
+int content_pin(struct content *c);
+void content_unpin(struct content *c);
+int content_fd(struct content *c); /* while pinned; borrowed */
+
+/* A new content with the first `size` bytes of this one; pinned. Blocks. */
+int stage_copy(struct stage *s, struct content *from, uint64_t size,
+	       struct content **out);
+
+/* fdatasync, once: after a failure the content is dead, and this and every later call
+ * returns -EIO. Blocks. */
+int content_sync(struct content *c);
+bool content_is_dead(struct content *c);
+
+/* Makes the names of all files created so far durable. Blocks. */
+int stage_sync_names(struct stage *s);
+
+/* Removes the files of contents that have no reference and whose `after` is at most
+ * `durable`. Blocks. Returns how many files went. */
+int stage_reap(struct stage *s, uint64_t durable);
+
+/* Whether `n` more bytes may be staged now. Asks the file system now and then. */
+bool stage_has_room(struct stage *s, uint64_t n);
+/* What statfs may promise. */
+void stage_space(struct stage *s, uint64_t *total, uint64_t *available);
+/* The owner says how large the file has become, for the account of the stage. */
+void content_count(struct content *c, uint64_t size);
+uint64_t stage_used(struct stage *s);
+
+/* CRC-64 of a range; -EBADMSG when the file is shorter. Blocks. */
+int content_crc64(struct content *c, uint64_t off, uint64_t n, uint64_t *crc);

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cache/upload_step.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/base/check.h"
+#include "fs/base/crc.h"
+
+static const char *const action_names[] = {
+	"wait", "put", "begin", "part", "end", "check", "abort", "done",
+};
+static_assert(sizeof(action_names) / sizeof(*action_names) == UPLOAD_ACTION_N,
+	      "upload actions");
+
+const char *upload_action_name(enum upload_action action)
+{
+	return action < UPLOAD_ACTION_N ? action_names[action] : "unknown";
+}
+
+int upload_state_init(struct upload_state *s, uint64_t size, uint64_t part_size)
+{
+	*s = (struct upload_state){.size = size, .part_size = part_size};
+	if (part_size == 0 || size <= part_size)
+		return 0;
+	while ((size + s->part_size - 1) / s->part_size > ORIGIN_PART_COUNT_MAX)
+		s->part_size *= 2;
+	s->part_count = (uint32_t)((size + s->part_size - 1) / s->part_size);
+	s->part_state = calloc(s->part_count, sizeof(*s->part_state));
+	s->parts = calloc(s->part_count, sizeof(*s->parts));
+	if (!s->part_state || !s->parts) {
+		upload_state_fini(s);
+		return err_origin(-ENOMEM);
+	}
+	return 0;
+}
+
+void upload_state_fini(struct upload_state *s)
+{
+	free(s->part_state);
+	free(s->parts);
+	s->part_state = NULL;
+	s->parts = NULL;
+}
+
+static void forget_upload(struct upload_state *s)
+{
+	s->upload_id[0] = '\0';
+	s->sent = 0;
+	s->next = 0;
+	if (s->part_count > 0)
+		memset(s->part_state, PART_TODO, s->part_count);
+}
+
+void upload_state_resume(struct upload_state *s, const char *upload_id)
+{
+	check(s->phase == PHASE_START);
+	snprintf(s->upload_id, sizeof(s->upload_id), "%s", upload_id);
+}
+
+void upload_state_resume_part(struct upload_state *s, const struct origin_part *part)
+{
+	uint64_t off, n;
+
+	check(s->phase == PHASE_START);
+	if (part->number == 0 || part->number > s->part_count)
+		return;
+	upload_part_range(s, part->number, &off, &n);
+	if (part->size != n || s->part_state[part->number - 1] == PART_SENT)
+		return;
+	s->parts[part->number - 1] = *part;
+	s->part_state[part->number - 1] = PART_SENT;
+	s->sent++;
+}
+
+void upload_state_retry(struct upload_state *s)
+{
+	check(s->phase == PHASE_DONE && s->flying == 0);
+	s->phase = PHASE_START;
+	s->asked = false;
+	s->result = 0;
+	s->end_result = 0;
+	s->next = 0;
+	s->restarts = 0;
+}
+
+void upload_part_range(const struct upload_state *s, uint32_t part, uint64_t *off,
+		       uint64_t *n)
+{
+	*off = (uint64_t)(part - 1) * s->part_size;
+	*n = s->size - *off < s->part_size ? s->size - *off : s->part_size;
+}
+
+uint64_t upload_whole_crc64(const struct upload_state *s)
+{
+	uint64_t crc = 0;
+
+	for (uint32_t i = 0; i < s->part_count; i++)
+		crc = crc64_combine(crc, s->parts[i].crc64, s->parts[i].size);
+	return crc;
+}
+
+static enum upload_action ask(struct upload_state *s, enum upload_action action)
+{
+	if (s->asked)
+		return UPLOAD_WAIT;
+	s->asked = true;
+	return action;
+}
+
+static enum upload_action next_part(struct upload_state *s, uint32_t *part)
+{
+	/* Nothing new is begun after a failure; what flies may still land. */
+	if (s->result < 0)
+		return UPLOAD_WAIT;
+	while (s->next < s->part_count && s->part_state[s->next] != PART_TODO)
+		s->next++;
+	if (s->next < s->part_count) {
+		s->part_state[s->next] = PART_FLYING;
+		s->flying++;
+		*part = ++s->next;
+		return UPLOAD_PART;
+	}
+	if (s->flying > 0)
+		return UPLOAD_WAIT;
+	check(s->sent == s->part_count);
+	s->phase = PHASE_END;
+	return ask(s, UPLOAD_END);
+}
+
+enum upload_action upload_next(struct upload_state *s, uint32_t *part)
+{
+	switch (s->phase) {
+	case PHASE_START:
+		if (s->part_count == 0)
+			s->phase = PHASE_PUT;
+		else
+			s->phase = s->upload_id[0] ? PHASE_PARTS : PHASE_BEGIN;
+		return upload_next(s, part);
+	case PHASE_PUT:
+		return ask(s, UPLOAD_PUT);
+	case PHASE_BEGIN:
+		return ask(s, UPLOAD_BEGIN);
+	case PHASE_PARTS:
+		return next_part(s, part);
+	case PHASE_END:
+		return ask(s, UPLOAD_END);
+	case PHASE_CHECK:
+		return ask(s, UPLOAD_CHECK);
+	case PHASE_ABORT:
+		/* No part flies: one that lands behind the abort would stay for ever. */
+		return ask(s, UPLOAD_ABORT);
+	default:
+		return UPLOAD_DONE;
+	}
+}
+
+static void go(struct upload_state *s, enum upload_phase phase)
+{
+	s->phase = phase;
+	s->asked = false;
+}
+
+static void finish(struct upload_state *s, int result)
+{
+	if (s->result == 0)
+		s->result = result;
+	if (s->cancelled) {
+		s->result = -ECANCELED;
+		go(s,
+		   s->upload_id[0] && s->phase != PHASE_ABORT ? PHASE_ABORT : PHASE_DONE);
+		return;
+	}
+	go(s, PHASE_DONE);
+}
+
+/* The store knows the upload id no more: lost, aborted by someone, or completed. */
+static void restart(struct upload_state *s, int result)
+{
+	forget_upload(s);
+	if (s->cancelled || ++s->restarts > UPLOAD_RESTART_MAX)
+		finish(s, result);
+	else
+		go(s, PHASE_BEGIN);
+}
+
+static void part_landed(struct upload_state *s, int result,
+			const struct origin_part *part)
+{
+	uint8_t *state = &s->part_state[part->number - 1];
+
+	check(*state == PART_FLYING && s->flying > 0);
+	s->flying--;
+	*state = result == 0 ? PART_SENT : PART_TODO;
+	if (result == 0) {
+		s->parts[part->number - 1] = *part;
+		s->sent++;
+	} else if (s->result == 0) {
+		s->result = result;
+	}
+	if (s->flying > 0 || s->result == 0)
+		return;
+	if (s->result == -ENOENT) {
+		s->result = 0;
+		restart(s, -ENOENT);
+		return;
+	}
+	finish(s, s->result);
+}
+
+static void end_landed(struct upload_state *s, int result)
+{
+	if (result == 0) {
+		s->upload_id[0] = '\0';
+		/* Too late to cancel: the object is there, the owner deletes it. */
+		s->cancelled = false;
+		finish(s, 0);
+		return;
+	}
+	/* Completed although the answer says otherwise? Only the object can tell. */
+	s->end_result = result;
+	go(s, PHASE_CHECK);
+}
+
+static void check_landed(struct upload_state *s, int result)
+{
+	if (result == 0) {
+		s->upload_id[0] = '\0';
+		s->cancelled = false;
+		finish(s, 0);
+	} else if (result != -ENOENT) {
+		finish(s, result); /* still unclear: END again, next time */
+	} else if (s->end_result == -ENOENT || s->end_result == -EINVAL ||
+		   s->end_result == -EBADMSG) {
+		restart(s, s->end_result);
+	} else {
+		finish(s, s->end_result);
+	}
+}
+
+void upload_landed(struct upload_state *s, enum upload_action action, int result,
+		   const char *upload_id, const struct origin_part *part)
+{
+	switch (action) {
+	case UPLOAD_PUT:
+		if (result == 0)
+			s->cancelled = false;
+		finish(s, result);
+		break;
+	case UPLOAD_BEGIN:
+		if (result == 0)
+			snprintf(s->upload_id, sizeof(s->upload_id), "%s", upload_id);
+		if (result == 0 && !s->cancelled)
+			go(s, PHASE_PARTS);
+		else
+			finish(s, result);
+		break;
+	case UPLOAD_PART:
+		part_landed(s, result, part);
+		break;
+	case UPLOAD_END:
+		end_landed(s, result);
+		break;
+	case UPLOAD_CHECK:
+		check_landed(s, result);
+		break;
+	case UPLOAD_ABORT:
+		if (result == 0)
+			s->upload_id[0] = '\0';
+		go(s, PHASE_DONE);
+		break;
+	default:
+		check(!"an action that does not land");
+	}
+}
+
+void upload_cancel(struct upload_state *s)
+{
+	if (s->phase == PHASE_DONE || s->cancelled)
+		return;
+	s->cancelled = true;
+	if (s->phase == PHASE_START || (s->phase == PHASE_PARTS && s->flying == 0) ||
+	    (s->phase == PHASE_BEGIN && !s->asked))
+		finish(s, -ECANCELED);
+	else if (s->phase == PHASE_PARTS)
+		s->result = -ECANCELED;
+}
