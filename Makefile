@@ -96,10 +96,13 @@ sluice_src :=
 runner_lib_src := \
 	runner/cmd.c \
 	runner/cmd_check.c \
+	runner/engine.c \
+	runner/engine_runc.c \
 	runner/env.c \
 	runner/env_files.c \
 	runner/env_frameworks.c \
 	runner/host.c \
+	runner/init_image.c \
 	runner/mistakes.c \
 	runner/mnt.c \
 	runner/netlink.c \
@@ -108,7 +111,13 @@ runner_lib_src := \
 	runner/preflight.c \
 	runner/proc.c \
 	runner/roles.c \
+	runner/runc.c \
+	runner/runc_bundle.c \
+	runner/runc_cgroup.c \
+	runner/runc_keeper.c \
+	runner/runc_layer.c \
 	runner/runc_net.c \
+	runner/runc_rootfs.c \
 	runner/spec.c \
 	runner/spec_check.c \
 	runner/spec_fields.c \
@@ -140,6 +149,17 @@ all: $(programs) $(if $(fs_src),libsluice)
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(all_cflags) -MMD -MP -c -o $@ $<
+
+# Process 1 of the runner's containers: no libc, so that it runs in any image; its bytes
+# become part of the runner.
+init := $(BUILD)/obj/runner/init
+$(init): runner/init.c Makefile
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(warnings) $(WERROR) -Os -ffreestanding -fno-stack-protector -fno-pie \
+		-fno-asynchronous-unwind-tables -static -nostdlib -no-pie \
+		-Wl,--build-id=none -Wl,-z,noexecstack -s -o $@ $<
+$(BUILD)/obj/runner/init_image.o: $(init)
+$(BUILD)/obj/runner/init_image.o: all_cflags += -DINIT_IMAGE='"$(init)"'
 
 define archive_rule
 $(call archive,$(1)): $(call obj,$($(1)_src))

@@ -15,12 +15,6 @@
 
 #define DETACH_MAX 4096 /* mounts below one directory */
 
-struct mnt_line {
-	char *point; /* inside the line, unescaped */
-	bool shared; /* member of a peer group */
-	bool slave;  /* receives from one */
-};
-
 /* "\040" and its like, in place. */
 static void unescape(char *s)
 {
@@ -42,12 +36,12 @@ static void unescape(char *s)
 /* proc(5): id parent major:minor root point options [tag...] - type source options */
 static bool parse_line(char *line, struct mnt_line *m)
 {
-	char *save, *field = strtok_r(line, " \n", &save);
+	char *save, *field = strtok_r(line, " \n", &save), *point = NULL;
 
 	*m = (struct mnt_line){0};
 	for (int i = 0; field; i++, field = strtok_r(NULL, " \n", &save)) {
 		if (i == 4)
-			m->point = field;
+			point = field;
 		if (i > 5 && !strcmp(field, "-"))
 			break;
 		if (i > 5 && !strncmp(field, "shared:", 7))
@@ -55,10 +49,14 @@ static bool parse_line(char *line, struct mnt_line *m)
 		if (i > 5 && !strncmp(field, "master:", 7))
 			m->slave = true;
 	}
-	if (!field || !m->point)
+	if (!field || !point)
 		return false;
-	unescape(m->point);
-	return true;
+	unescape(point);
+	m->point = point;
+	m->fstype = strtok_r(NULL, " \n", &save);
+	strtok_r(NULL, " \n", &save); /* the source */
+	m->options = strtok_r(NULL, " \n", &save);
+	return m->fstype && m->options;
 }
 
 /* Is `path` the directory itself or below it? */
@@ -71,27 +69,45 @@ static bool is_within(const char *path, const char *dir)
 	return !strncmp(path, dir, n) && (path[n] == '\0' || path[n] == '/');
 }
 
-/* The last line that `want` chooses: what was mounted last lies on top. */
-static bool find_last(const char *dir, bool (*want)(const char *point, const char *dir),
-		      char *point, bool *propagates)
+void mnt_each(void (*fn)(const struct mnt_line *m, void *arg), void *arg)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
 	_cleanup_(freep) char *line = NULL;
-	size_t size = 0, best = 0;
-	bool found = false;
+	struct mnt_line m;
+	size_t size = 0;
 
-	while (f && getline(&line, &size, f) > 0) {
-		struct mnt_line m;
+	while (f && getline(&line, &size, f) > 0)
+		if (parse_line(line, &m))
+			fn(&m, arg);
+}
 
-		if (!parse_line(line, &m) || !want(m.point, dir) ||
-		    strlen(m.point) < best || strlen(m.point) >= PATH_MAX)
-			continue;
-		found = true;
-		best = strlen(m.point);
-		strcpy(point, m.point);
-		*propagates = m.shared || m.slave;
-	}
-	return found;
+struct search {
+	const char *dir;
+	bool (*want)(const char *point, const char *dir);
+	bool found;
+	char point[PATH_MAX];
+	bool propagates;
+};
+
+/* The longest, and of equals the last: what was mounted last lies on top. */
+static void consider(const struct mnt_line *m, void *arg)
+{
+	struct search *s = arg;
+	size_t n = strlen(m->point);
+
+	if (!s->want(m->point, s->dir) || n >= sizeof(s->point) ||
+	    (s->found && n < strlen(s->point)))
+		return;
+	s->found = true;
+	memcpy(s->point, m->point, n + 1);
+	s->propagates = m->shared || m->slave;
+}
+
+static bool find(struct search *s)
+{
+	s->found = false;
+	mnt_each(consider, s);
+	return s->found;
 }
 
 static bool want_same(const char *point, const char *dir)
@@ -111,18 +127,16 @@ static bool want_below(const char *point, const char *dir)
 
 bool mnt_is_mounted(const char *dir)
 {
-	char point[PATH_MAX];
-	bool propagates;
+	struct search s = {.dir = dir, .want = want_same};
 
-	return find_last(dir, want_same, point, &propagates);
+	return find(&s);
 }
 
 bool mnt_propagates(const char *dir)
 {
-	char point[PATH_MAX];
-	bool propagates = false;
+	struct search s = {.dir = dir, .want = want_holder};
 
-	return find_last(dir, want_holder, point, &propagates) && propagates;
+	return find(&s) && s.propagates;
 }
 
 /* All by descriptor: a directory that is swapped for a link meanwhile changes nothing. */
@@ -171,19 +185,18 @@ failed:
 
 int mnt_unshare(const char *dir, struct why *why)
 {
-	char point[PATH_MAX];
-	bool propagates;
+	struct search s = {.dir = dir, .want = want_below};
 
 	if (dir[0] != '/' || !dir[1])
 		return why_set(why, err_origin(-EINVAL), "not a directory of ours: %s",
 			       dir);
-	for (int i = 0; find_last(dir, want_below, point, &propagates); i++) {
+	for (int i = 0; find(&s); i++) {
 		if (i >= DETACH_MAX)
 			return why_set(why, err_origin(-EBUSY),
 				       "more than %d mounts below %s", DETACH_MAX, dir);
-		if (umount2(point, MNT_DETACH | UMOUNT_NOFOLLOW) && errno != EINVAL)
+		if (umount2(s.point, MNT_DETACH | UMOUNT_NOFOLLOW) && errno != EINVAL)
 			return why_set(why, err_origin(-errno), "cannot unmount %s: %s",
-				       point, strerror(errno));
+				       s.point, strerror(errno));
 	}
 	return 0;
 }

@@ -6,6 +6,18 @@
 
 struct why;
 
+struct mnt_line {
+	const char *point; /* where it is mounted */
+	const char *fstype;
+	const char *options; /* of the file system, comma-separated */
+	bool shared;         /* hands mounts on to its peers */
+	bool slave;          /* receives them */
+};
+
+/* Calls `fn` for every mount of our namespace, in the order of mounting; it may not
+ * keep the strings. */
+void mnt_each(void (*fn)(const struct mnt_line *m, void *arg), void *arg);
+
 /* Makes `dir` (absolute, existing, not a link) a mount of its own, shared: what is
  * mounted below it from now on reaches every container that binds it with `slave`. Doing
  * it twice is doing it once. */
