@@ -79,6 +79,17 @@ cache_src := \
 backend_src := \
 	fs/backend/creds.c \
 	fs/backend/creds_source.c \
+	fs/backend/endpoint.c \
+	fs/backend/file.c \
+	fs/backend/file_attr.c \
+	fs/backend/file_copy.c \
+	fs/backend/file_data.c \
+	fs/backend/file_get.c \
+	fs/backend/file_list.c \
+	fs/backend/file_multi.c \
+	fs/backend/file_path.c \
+	fs/backend/file_put.c \
+	fs/backend/file_snapshot.c \
 	fs/backend/http.c \
 	fs/backend/http_slot.c \
 	fs/backend/mem.c \

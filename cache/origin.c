@@ -3,9 +3,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fs/base/check.h"
+#include "fs/base/crc.h"
 #include "fs/base/lock.h"
 #include "fs/base/path.h"
 
@@ -84,6 +87,9 @@ static const char *argument_fault(const struct origin_req *req)
 			       : NULL;
 	case ORIGIN_LIST:
 	case ORIGIN_MULTI_LIST:
+		if ((req->list.after && strlen(req->list.after) > PATH_KEY_MAX) ||
+		    (req->list.until && strlen(req->list.until) > PATH_KEY_MAX))
+			return "the window's end is longer than 1023 bytes";
 		return req->list.entry ? NULL : "no function for the entries";
 	case ORIGIN_DELETE_MANY:
 		return keys_fault(req);
@@ -132,9 +138,20 @@ void origin_submit(struct origin *o, struct origin_req *req)
 	o->ops->submit(o, req);
 }
 
+void origin_set_name(struct origin *o, const char *scheme, const char *rest)
+{
+	int n = snprintf(o->name, sizeof(o->name), "%s%s", scheme, rest);
+
+	if (n >= (int)sizeof(o->name))
+		snprintf(o->name + sizeof(o->name) - 18, 18, "~%016" PRIx64,
+			 crc64(0, rest, strlen(rest)));
+}
+
 void origin_done(struct origin_req *req, int result)
 {
-	if (result < 0 && !req->why.text[0])
+	if (result >= 0)
+		req->why.text[0] = '\0';
+	else if (!req->why.text[0])
 		why_set(&req->why, result, "%s %s: %s", origin_op_name(req->op),
 			req->key ? req->key : "", strerror(-result));
 	req->result = result;

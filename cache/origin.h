@@ -261,6 +261,10 @@ int origin_req_check(const struct origin_req *req, struct why *why);
 
 void origin_submit(struct origin *o, struct origin_req *req);
 void origin_cancel(struct origin *o, struct origin_req *req);
+/* For origins: the name from its pieces. One that is too long ends in a checksum of the
+ * whole, so that different sources never share a name. */
+void origin_set_name(struct origin *o, const char *scheme, const char *rest);
+
 /* For origins: ends the request. A failure without a sentence gets errno's. */
 void origin_done(struct origin_req *req, int result);
 struct origin *origin_free(struct origin *o); /* takes NULL, returns NULL */
