@@ -497,7 +497,7 @@ static int emit_scalar(yaml_emitter_t *e, const struct node *node)
 	yaml_event_t event;
 
 	if (!yaml_scalar_event_initialize(&event, NULL, NULL, (const yaml_char_t *)text,
-					  (int)strlen(text), 1, node->quoted, style))
+					  (int)strlen(text), 1, 1, style))
 		return 0;
 	return yaml_emitter_emit(e, &event);
 }
