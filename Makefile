@@ -114,6 +114,8 @@ runner_lib_src := \
 	runner/env_frameworks.c \
 	runner/host.c \
 	runner/init_image.c \
+	runner/logs.c \
+	runner/logs_term.c \
 	runner/mistakes.c \
 	runner/mnt.c \
 	runner/netlink.c \
