@@ -139,7 +139,21 @@ runner_lib_src := \
 runner_src := \
 	runner/main.c
 
-ossd_lib_src :=
+ossd_lib_src := \
+	tools/ossd_append.c \
+	tools/ossd_code.c \
+	tools/ossd_file.c \
+	tools/ossd_index.c \
+	tools/ossd_index_upload.c \
+	tools/ossd_key.c \
+	tools/ossd_list.c \
+	tools/ossd_mime.c \
+	tools/ossd_object.c \
+	tools/ossd_scan.c \
+	tools/ossd_store.c \
+	tools/ossd_time.c \
+	tools/ossd_upload.c \
+	tools/ossd_xml.c
 
 ossd_src :=
 
