@@ -140,22 +140,44 @@ runner_src := \
 	runner/main.c
 
 ossd_lib_src := \
+	tools/ossd_admin.c \
 	tools/ossd_append.c \
+	tools/ossd_attr.c \
+	tools/ossd_auth.c \
+	tools/ossd_body.c \
 	tools/ossd_code.c \
+	tools/ossd_dispatch.c \
+	tools/ossd_fault.c \
 	tools/ossd_file.c \
+	tools/ossd_http.c \
 	tools/ossd_index.c \
 	tools/ossd_index_upload.c \
 	tools/ossd_key.c \
+	tools/ossd_keyfile.c \
 	tools/ossd_list.c \
 	tools/ossd_mime.c \
 	tools/ossd_object.c \
+	tools/ossd_op.c \
+	tools/ossd_ops_attr.c \
+	tools/ossd_ops_bucket.c \
+	tools/ossd_ops_get.c \
+	tools/ossd_ops_list.c \
+	tools/ossd_ops_object.c \
+	tools/ossd_ops_upload.c \
+	tools/ossd_ops_uploads.c \
+	tools/ossd_range.c \
+	tools/ossd_request.c \
 	tools/ossd_scan.c \
+	tools/ossd_send.c \
+	tools/ossd_stats.c \
 	tools/ossd_store.c \
+	tools/ossd_target.c \
 	tools/ossd_time.c \
 	tools/ossd_upload.c \
 	tools/ossd_xml.c
 
-ossd_src :=
+ossd_src := \
+	tools/ossd.c
 
 # ---- rules ----------------------------------------------------------------------------
 
