@@ -46,6 +46,7 @@ all_ldflags := -Wl,-z,relro,-z,now $(san_flags) $(LDFLAGS)
 # ---- object lists ---------------------------------------------------------------------
 
 base_src := \
+	fs/base/arena.c \
 	fs/base/buf.c \
 	fs/base/check.c \
 	fs/base/clock.c \
@@ -95,8 +96,18 @@ backend_src := \
 	fs/backend/mem.c \
 	fs/backend/mem_multi.c \
 	fs/backend/mem_store.c \
+	fs/backend/oss.c \
+	fs/backend/oss_confirm.c \
+	fs/backend/oss_delete.c \
+	fs/backend/oss_error.c \
+	fs/backend/oss_list.c \
+	fs/backend/oss_multi.c \
+	fs/backend/oss_object.c \
+	fs/backend/oss_op.c \
+	fs/backend/oss_reply.c \
 	fs/backend/oss_sax.c \
 	fs/backend/oss_sign.c \
+	fs/backend/oss_signer.c \
 	fs/backend/oss_text.c \
 	fs/backend/oss_xml.c
 
@@ -275,7 +286,7 @@ $(BUILD)/libsluice.so: $(libsluice_obj)
 tests-bin: $(tests_bin)
 check: all tests-bin
 	BUILD=$(BUILD) tests/run $(T)
-unit: tests-bin
+unit: all tests-bin
 	BUILD=$(BUILD) tests/run unit/$(T)
 
 # The programs of scripts/bench.
