@@ -46,7 +46,6 @@ all_ldflags := -Wl,-z,relro,-z,now $(san_flags) $(LDFLAGS)
 # ---- object lists ---------------------------------------------------------------------
 
 base_src := \
-	fs/base/arena.c \
 	fs/base/buf.c \
 	fs/base/check.c \
 	fs/base/clock.c \
@@ -64,18 +63,34 @@ base_src := \
 	fs/base/xalloc.c
 
 cache_src := \
+	cache/block.c \
 	cache/budget.c \
+	cache/cache.c \
+	cache/datafile.c \
+	cache/disk.c \
+	cache/evict.c \
+	cache/fetch.c \
+	cache/fill.c \
+	cache/ident.c \
+	cache/index.c \
 	cache/journal.c \
 	cache/kill_point.c \
+	cache/object.c \
 	cache/origin.c \
 	cache/origin_posix.c \
+	cache/pack.c \
+	cache/read.c \
+	cache/read_small.c \
+	cache/readahead.c \
 	cache/record.c \
 	cache/replay.c \
 	cache/segment.c \
 	cache/stage.c \
+	cache/store.c \
 	cache/upload_step.c \
 	cache/uploader.c \
-	cache/wait.c
+	cache/wait.c \
+	cache/whole.c
 
 backend_src := \
 	fs/backend/creds.c \
@@ -96,18 +111,8 @@ backend_src := \
 	fs/backend/mem.c \
 	fs/backend/mem_multi.c \
 	fs/backend/mem_store.c \
-	fs/backend/oss.c \
-	fs/backend/oss_confirm.c \
-	fs/backend/oss_delete.c \
-	fs/backend/oss_error.c \
-	fs/backend/oss_list.c \
-	fs/backend/oss_multi.c \
-	fs/backend/oss_object.c \
-	fs/backend/oss_op.c \
-	fs/backend/oss_reply.c \
 	fs/backend/oss_sax.c \
 	fs/backend/oss_sign.c \
-	fs/backend/oss_signer.c \
 	fs/backend/oss_text.c \
 	fs/backend/oss_xml.c
 
@@ -150,45 +155,9 @@ runner_lib_src := \
 runner_src := \
 	runner/main.c
 
-ossd_lib_src := \
-	tools/ossd_admin.c \
-	tools/ossd_append.c \
-	tools/ossd_attr.c \
-	tools/ossd_auth.c \
-	tools/ossd_body.c \
-	tools/ossd_code.c \
-	tools/ossd_dispatch.c \
-	tools/ossd_fault.c \
-	tools/ossd_file.c \
-	tools/ossd_http.c \
-	tools/ossd_index.c \
-	tools/ossd_index_upload.c \
-	tools/ossd_key.c \
-	tools/ossd_keyfile.c \
-	tools/ossd_list.c \
-	tools/ossd_mime.c \
-	tools/ossd_object.c \
-	tools/ossd_op.c \
-	tools/ossd_ops_attr.c \
-	tools/ossd_ops_bucket.c \
-	tools/ossd_ops_get.c \
-	tools/ossd_ops_list.c \
-	tools/ossd_ops_object.c \
-	tools/ossd_ops_upload.c \
-	tools/ossd_ops_uploads.c \
-	tools/ossd_range.c \
-	tools/ossd_request.c \
-	tools/ossd_scan.c \
-	tools/ossd_send.c \
-	tools/ossd_stats.c \
-	tools/ossd_store.c \
-	tools/ossd_target.c \
-	tools/ossd_time.c \
-	tools/ossd_upload.c \
-	tools/ossd_xml.c
+ossd_lib_src :=
 
-ossd_src := \
-	tools/ossd.c
+ossd_src :=
 
 # ---- rules ----------------------------------------------------------------------------
 
@@ -286,7 +255,7 @@ $(BUILD)/libsluice.so: $(libsluice_obj)
 tests-bin: $(tests_bin)
 check: all tests-bin
 	BUILD=$(BUILD) tests/run $(T)
-unit: all tests-bin
+unit: tests-bin
 	BUILD=$(BUILD) tests/run unit/$(T)
 
 # The programs of scripts/bench.

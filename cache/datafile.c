@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cache/datafile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "cache/disk.h"
+#include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
+#include "fs/base/crc.h"
+#include "fs/base/err.h"
+#include "fs/base/io.h"
+#include "fs/base/log.h"
+
+#define MAP_MAGIC 0x3150414d434c5353ull /* "SSLCMAP1" */
+#define SEAL_MAGIC 0x4c414553u          /* "SEAL" */
+#define MAP_RECORDS 4096                /* where the records start */
+#define MAP_SEAL 4088                   /* where the seal stands */
+#define OPEN_TRIES 4
+#define COUNT_STEP 4096                 /* records looked at in one read */
+
+struct map_header {
+	uint64_t magic;
+	uint64_t nonce;
+	uint64_t size;      /* of the object */
+	uint32_t ident_len; /* bytes of identity that follow */
+	uint32_t crc;       /* CRC-32C of the header with crc 0, and the identity */
+};
+
+union map_head {
+	struct map_header header;
+	unsigned char bytes[sizeof(struct map_header) + IDENT_BYTES_MAX];
+};
+
+uint32_t datafile_record(const void *page, size_t n)
+{
+	uint32_t crc = crc32c(0, page, n);
+
+	return crc ? crc : 1;
+}
+
+uint64_t datafile_map_bytes(uint64_t size)
+{
+	uint64_t pages = (size + PAGE_BYTES - 1) >> PAGE_SHIFT;
+
+	return MAP_RECORDS + ((pages * sizeof(uint32_t) + PAGE_BYTES - 1) &
+			      ~(uint64_t)(PAGE_BYTES - 1));
+}
+
+enum { PATH_SIZE = 96 };
+
+static const char *path_of(char path[PATH_SIZE], const unsigned char *hash,
+			   const char *kind)
+{
+	char name[IDENT_NAME_SIZE];
+
+	ident_name(name, hash);
+	snprintf(path, PATH_SIZE, "objects/%.2s/%s%s", name, name, kind);
+	return path;
+}
+
+static uint32_t head_crc(const union map_head *head)
+{
+	union map_head copy;
+	size_t n = sizeof(head->header) + head->header.ident_len;
+
+	memcpy(&copy, head, n);
+	copy.header.crc = 0;
+	return crc32c(0, copy.bytes, n);
+}
+
+static size_t format_head(union map_head *head, const struct ident *id)
+{
+	head->header = (struct map_header){
+		.magic = MAP_MAGIC,
+		.nonce = clock_random(),
+		.size = id->size,
+		.ident_len = id->len,
+	};
+	memcpy(head->bytes + sizeof(head->header), id->bytes, id->len);
+	head->header.crc = head_crc(head);
+	return sizeof(head->header) + id->len;
+}
+
+static bool head_good(const union map_head *head, size_t n, const struct ident *id)
+{
+	if (n < sizeof(head->header) || head->header.magic != MAP_MAGIC)
+		return false;
+	if (head->header.ident_len != id->len || head->header.size != id->size ||
+	    n < sizeof(head->header) + id->len)
+		return false;
+	if (head->header.crc != head_crc(head))
+		return false;
+	return !memcmp(head->bytes + sizeof(head->header), id->bytes, id->len);
+}
+
+/* Makes the map whole under a name of its own, then links it: whoever finds it finds it
+ * complete. An existing one (another process was first) is as good. */
+static int make_map(struct disk *d, const struct ident *id, const char *path)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	uint64_t bytes = datafile_map_bytes(id->size);
+	char temporary[PATH_SIZE], suffix[40];
+	union map_head head;
+	int r;
+
+	if (!disk_reserve(d, bytes))
+		return DATAFILE_E_FULL;
+	snprintf(suffix, sizeof(suffix), ".%016llx.tmp", (unsigned long long)clock_random());
+	path_of(temporary, id->hash, suffix);
+	fd = openat(disk_fd(d), temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	r = fd < 0 ? -errno : io_pwrite(fd, head.bytes, format_head(&head, id), 0);
+	/* Its full length at once: records of absent pages read as zero. */
+	if (r == 0 && ftruncate(fd, (off_t)bytes) < 0)
+		r = -errno;
+	if (r == 0 && linkat(disk_fd(d), temporary, disk_fd(d), path, 0) < 0)
+		r = -errno;
+	if (fd >= 0)
+		unlinkat(disk_fd(d), temporary, 0);
+	if (r < 0)
+		disk_release(d, bytes);
+	return r == -EEXIST ? 0 : err_trace(r);
+}
+
+static int open_map(struct disk *d, const struct ident *id, bool create, int *out,
+		    uint64_t *nonce)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	union map_head head;
+	char path[PATH_SIZE];
+	ssize_t n;
+	int r;
+
+	path_of(path, id->hash, ".map");
+	fd = openat(disk_fd(d), path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT && create) {
+		r = make_map(d, id, path);
+		if (r != 0)
+			return err_trace(r);
+		fd = openat(disk_fd(d), path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	}
+	if (fd < 0)
+		return errno == ENOENT ? DATAFILE_E_NONE : err_origin(-errno);
+	n = io_pread(fd, head.bytes, sizeof(head.bytes), 0);
+	if (n < 0)
+		return err_trace((int)n);
+	if (!head_good(&head, (size_t)n, id)) {
+		uint64_t freed;
+
+		log_warn("cache map damaged, dropped file=%s", path);
+		r = datafile_remove(d, id->hash, &freed);
+		if (r == 0)
+			disk_release(d, freed);
+		return r < 0 ? err_trace(r) : DATAFILE_E_NONE;
+	}
+	*nonce = head.header.nonce;
+	*out = steal_fd(&fd);
+	return 0;
+}
+
+static int open_data(struct disk *d, const struct ident *id, int *out)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	char path[PATH_SIZE];
+	struct stat st;
+
+	path_of(path, id->hash, ".data");
+	fd = openat(disk_fd(d), path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_origin(-errno);
+	/* Exactly the object's size: what the kernel reads through it ends there. */
+	if ((uint64_t)st.st_size != id->size && ftruncate(fd, (off_t)id->size) < 0)
+		return err_origin(-errno);
+	*out = steal_fd(&fd);
+	return 0;
+}
+
+int datafile_open(struct disk *d, const struct ident *id, bool create,
+		  struct datafile **out)
+{
+	struct datafile *f = calloc(1, sizeof(*f));
+	int r = DATAFILE_E_NONE;
+
+	if (!f)
+		return err_origin(-ENOMEM);
+	f->data_fd = f->map_fd = -1;
+	f->size = id->size;
+	atomic_store(&f->refs, 1);
+	/* A pair removed between the two opens would be half of one and half of another:
+	 * the map is removed first, so a map that is still linked after both were opened
+	 * belongs to this data. */
+	for (int i = 0; i < OPEN_TRIES; i++) {
+		r = open_map(d, id, create, &f->map_fd, &f->nonce);
+		if (r == DATAFILE_E_NONE && create)
+			continue;
+		if (r != 0)
+			break;
+		r = open_data(d, id, &f->data_fd);
+		if (r < 0 || !datafile_gone(f))
+			break;
+		close(steal_fd(&f->map_fd));
+		close(steal_fd(&f->data_fd));
+		r = DATAFILE_E_NONE;
+	}
+	if (r != 0) {
+		datafile_put(f);
+		return err_trace(r);
+	}
+	*out = f;
+	return 0;
+}
+
+struct datafile *datafile_get(struct datafile *f)
+{
+	atomic_fetch_add(&f->refs, 1);
+	return f;
+}
+
+void datafile_put(struct datafile *f)
+{
+	if (!f || atomic_fetch_sub(&f->refs, 1) > 1)
+		return;
+	if (f->data_fd >= 0)
+		close(f->data_fd);
+	if (f->map_fd >= 0)
+		close(f->map_fd);
+	free(f);
+}
+
+bool datafile_gone(const struct datafile *f)
+{
+	struct stat st;
+
+	return fstat(f->map_fd, &st) < 0 || st.st_nlink == 0;
+}
+
+int datafile_load(struct datafile *f, uint64_t page, uint32_t count, uint32_t *records)
+{
+	size_t n = count * sizeof(*records);
+	ssize_t got = io_pread(f->map_fd, records, n,
+			       MAP_RECORDS + page * sizeof(*records));
+
+	if (got < 0)
+		return err_trace((int)got);
+	memset((char *)records + got, 0, n - (size_t)got);
+	return 0;
+}
+
+int datafile_store(struct datafile *f, uint64_t page, uint32_t count,
+		   const uint32_t *records)
+{
+	return err_trace(io_pwrite(f->map_fd, records, count * sizeof(*records),
+				   MAP_RECORDS + page * sizeof(*records)));
+}
+
+ssize_t datafile_read(struct datafile *f, uint64_t off, void *p, size_t n, bool nowait)
+{
+	struct iovec v = {p, n};
+	ssize_t got;
+
+	if (!nowait)
+		return io_pread(f->data_fd, p, n, off);
+	got = preadv2(f->data_fd, &v, 1, (off_t)off, RWF_NOWAIT);
+	/* A file system without the flag answers from its own memory anyway (tmpfs) or
+	 * must be waited for. */
+	if (got < 0 && errno == EOPNOTSUPP)
+		return io_pread(f->data_fd, p, n, off);
+	if (got < 0)
+		return errno == EAGAIN ? -EAGAIN : err_origin(-errno);
+	return (size_t)got < n && off + (uint64_t)got < f->size ? -EAGAIN : got;
+}
+
+int datafile_write(struct datafile *f, uint64_t off, const void *p, size_t n)
+{
+	return err_trace(io_pwrite(f->data_fd, p, n, off));
+}
+
+int datafile_seal(struct datafile *f)
+{
+	uint32_t seal[2] = {SEAL_MAGIC, (uint32_t)f->nonce};
+
+	return err_trace(io_pwrite(f->map_fd, seal, sizeof(seal), MAP_SEAL));
+}
+
+bool datafile_sealed(const struct datafile *f)
+{
+	uint32_t seal[2];
+
+	return io_pread(f->map_fd, seal, sizeof(seal), MAP_SEAL) == sizeof(seal) &&
+	       seal[0] == SEAL_MAGIC && seal[1] == (uint32_t)f->nonce;
+}
+
+int datafile_reopen(const struct datafile *f)
+{
+	char path[40];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", f->data_fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_origin(-errno) : fd;
+}
+
+/* Pages that were counted when their records were written. */
+static uint64_t count_pages(int map_fd)
+{
+	uint32_t records[COUNT_STEP];
+	uint64_t at = MAP_RECORDS, pages = 0;
+
+	for (;;) {
+		ssize_t n = io_pread(map_fd, records, sizeof(records), at);
+
+		if (n < (ssize_t)sizeof(*records))
+			return pages;
+		for (size_t i = 0; i < (size_t)n / sizeof(*records); i++)
+			pages += records[i] != 0;
+		at += (uint64_t)n;
+	}
+}
+
+int datafile_remove(struct disk *d, const unsigned char hash[IDENT_HASH_SIZE],
+		    uint64_t *freed)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	char path[PATH_SIZE];
+	struct stat st;
+
+	fd = openat(disk_fd(d), path_of(path, hash, ".map"),
+		    O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno != ENOENT)
+		return err_origin(-errno);
+	/* Only he who unlinks the map gives its bytes back. */
+	if (fd < 0 || unlinkat(disk_fd(d), path, 0) < 0)
+		return DATAFILE_E_NONE;
+	if (unlinkat(disk_fd(d), path_of(path, hash, ".data"), 0) < 0 && errno != ENOENT)
+		log_warn("cache data not removed file=%s error=%s", path, strerror(errno));
+	*freed = (count_pages(fd) << PAGE_SHIFT) +
+		 (fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0);
+	return 0;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One cached object: one version of one key, and what of it lies in memory and on disk.
+ *
+ * object_get(), object_put(), object_read() and object_backing_fd() are for callers; the
+ * struct is open to the modules of the read path only (fetch, read, store, whole, evict).
+ * Objects that nobody holds stay known for a while, so that what has been checked need not
+ * be checked again.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uthash.h>
+
+#include "cache/block.h"
+#include "cache/ident.h"
+#include "cache/index.h"
+#include "cache/readahead.h"
+#include "fs/base/list.h"
+#include "fs/base/lock.h"
+
+struct cache;
+struct datafile;
+struct object;
+struct wait;
+
+#define OBJECT_LEAF_BLOCKS 64
+#define OBJECT_FAILURES_MAX 3 /* whole-object CRC mismatches in a row, then -EIO */
+
+/* The version is attr's ETag and size. Returns a reference. -ENOMEM, -ENAMETOOLONG. */
+int object_get(struct cache *c, struct origin *o, const char *key,
+	       const struct origin_attr *attr, struct object **out);
+void object_put(struct object *o);
+
+enum object_flags {
+	OBJECT_NOWAIT = 1 << 0, /* neither the store nor the disk is waited for */
+};
+enum object_condition { OBJECT_E_WAIT = 1 };
+
+/* Up to n bytes at off into p; *got less than n only at the end of the object. `ra` is the
+ * caller's, one for each open file, guarded by this call (ra_lock).
+ * -ESTALE: another version is in the store, or none; -EINTR; -ETIMEDOUT; what the origin
+ * says. With OBJECT_NOWAIT also OBJECT_E_WAIT, and p may hold anything then. */
+struct object_reader {
+	struct lock lock; /* ra */
+	struct readahead ra;
+};
+void object_reader_init(struct object_reader *reader);
+void object_reader_fini(struct object_reader *reader);
+int object_read(struct object *o, struct object_reader *reader, uint64_t off, void *p,
+		size_t n, unsigned int flags, const struct wait *w, size_t *got);
+
+/* A read-only descriptor of the whole object on disk, every page checked by this process;
+ * -ENODATA when it is not (yet) so. The caller closes it. */
+int object_backing_fd(struct object *o);
+
+/* Fetches all of it in the background, as far as the budget allows now. Returns the bytes
+ * asked for. */
+uint64_t object_prefetch(struct object *o);
+
+/* Ends what an origin has under way and forgets its idle objects: before it is freed. */
+void object_forget_origin(struct cache *c, struct origin *origin);
+
+/* ---- for the modules of the read path ---- */
+
+struct object {
+	struct cache *cache;
+	struct origin *origin;  /* borrowed */
+	struct ident *ident;
+	bool small;             /* in a pack, not in a file of its own */
+	uint64_t size;
+	uint64_t pages;
+	uint64_t block_count;
+
+	/* under cache->lock */
+	UT_hash_handle hh;
+	struct object_key {
+		struct origin *origin;
+		unsigned char hash[IDENT_HASH_SIZE];
+	} key;
+	unsigned int refs;
+	struct list idle;       /* while refs is 0 */
+
+	struct lock lock;       /* everything below */
+	struct block **leaves;  /* OBJECT_LEAF_BLOCKS blocks each; NULL: untouched */
+	struct datafile *file;  /* NULL: not open */
+	uint64_t nonce;         /* of the file that the blocks speak of; 0: none */
+	uint64_t looked_ms;     /* when we last looked for the file and found none */
+	uint64_t touched_ms;    /* when the index last heard of a use */
+	uint64_t checked;       /* pages checked */
+	uint64_t crc64;         /* of the whole object, when has_crc64 */
+	bool has_crc64;
+	bool whole;             /* all pages checked, and the CRC-64 right */
+	bool whole_queued;      /* being found out */
+	bool stale;             /* another version is in the store */
+	unsigned int failures;  /* CRC-64 mismatches in a row */
+	bool located, proven;   /* small: `where` is known; its checksum was seen right */
+	struct index_small where;
+};
+
+void object_ref(struct object *o);
+
+/* The block, made when it is not there; NULL: no memory. Lock held. */
+struct block *object_block_locked(struct object *o, uint64_t block);
+
+/* The open file with a reference of the caller's, opened or (create) made now. Lock not
+ * held. Conditions of datafile_open(). */
+int object_file(struct object *o, bool create, struct datafile **out);
+
+/* Forgets everything about the disk: the file was removed. Lock held. */
+void object_detach_locked(struct object *o);
+
+/* Reads the map of the block again, if there is a file. Lock not held. */
+int object_load(struct object *o, uint64_t block);
+
+/* All idle objects beyond the limits, or all. */
+void object_trim(struct cache *c, bool all);
+
+/* Once a second: lets go of files that another process has removed. */
+void object_tidy(struct cache *c);

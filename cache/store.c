@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The writers. For a large object: space is counted, pages go to the data file, then their
+ * records to the map, then the bits in memory say so and the fill leaves. For a small one:
+ * a record is appended to the pack and the index is told.
+ *
+ * Failure modes: no room: evict, try once more, else the fill stays in memory. The disk
+ * fails: pause (disk.h), the fill stays in memory. The file was removed by another process:
+ * begin a new one.
+ * Threads: writers only.
+ */
+#include "cache/store.h"
+
+#include "cache/budget.h"
+#include "cache/datafile.h"
+#include "cache/disk.h"
+#include "cache/evict.h"
+#include "cache/fetch.h"
+#include "cache/object.h"
+#include "cache/pack.h"
+#include "cache/state.h"
+#include "cache/whole.h"
+#include "fs/base/crc.h"
+#include "fs/base/err.h"
+#include "fs/base/worker.h"
+
+enum store_condition { STORE_E_FULL = 1, STORE_E_AGAIN };
+
+bool store_disk_usable(struct cache *c)
+{
+	return c->disk && disk_usable(c->disk);
+}
+
+/* A file to write to that others will find. */
+static int writable_file(struct object *o, struct datafile **out)
+{
+	struct datafile *f;
+	int r = object_file(o, true, &f);
+
+	if (r == DATAFILE_E_FULL || r == DATAFILE_E_NONE)
+		return STORE_E_FULL;
+	if (r < 0)
+		return err_trace(r);
+	if (!datafile_gone(f)) {
+		*out = f;
+		return 0;
+	}
+	lock_take(&o->lock);
+	if (o->file == f)
+		object_detach_locked(o);
+	lock_drop(&o->lock);
+	datafile_put(f);
+	return STORE_E_AGAIN;
+}
+
+/* Pages that do not count yet; another process may have stored the same ones. */
+static uint32_t count_absent(const uint32_t *records, uint32_t count)
+{
+	uint32_t absent = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		absent += records[i] == 0;
+	return absent;
+}
+
+static void make_records(const struct fill *f, uint32_t count, uint32_t *records)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t at = i * PAGE_BYTES;
+		uint32_t n = f->len - at < PAGE_BYTES ? f->len - at : PAGE_BYTES;
+
+		records[i] = datafile_record(f->data + at, n);
+	}
+}
+
+static int write_pages(struct fill *f, struct datafile *file, uint32_t count)
+{
+	struct disk *disk = f->object->cache->disk;
+	uint64_t page = f->off >> PAGE_SHIFT, bytes;
+	uint32_t records[BLOCK_PAGES];
+	int r = datafile_load(file, page, count, records);
+
+	if (r < 0)
+		return err_trace(r);
+	bytes = (uint64_t)count_absent(records, count) << PAGE_SHIFT;
+	if (!disk_reserve(disk, bytes))
+		return STORE_E_FULL;
+	make_records(f, count, records);
+	r = datafile_write(file, f->off, f->data, f->len);
+	if (r == 0)
+		r = datafile_store(file, page, count, records);
+	if (r < 0)
+		disk_release(disk, bytes);
+	return err_trace(r);
+}
+
+static void mark(struct fill *f, const struct datafile *file, uint32_t count)
+{
+	struct object *o = f->object;
+	uint32_t first = (uint32_t)(f->off >> PAGE_SHIFT) % BLOCK_PAGES;
+	uint64_t block = f->off >> BLOCK_SHIFT;
+	uint64_t rest = o->size - (block << BLOCK_SHIFT);
+	bool full = first == 0 && f->len == (rest < BLOCK_BYTES ? rest : BLOCK_BYTES);
+	uint64_t crc = full ? crc64(0, f->data, f->len) : 0;
+	bool complete = false;
+	struct block *b;
+
+	lock_take(&o->lock);
+	b = object_block_locked(o, block);
+	/* Written to a file that is not the object's any more: as if it had not been. */
+	if (b && o->nonce == file->nonce) {
+		o->checked += block_mark(b, first, count);
+		if (full) {
+			b->crc64 = crc;
+			b->has_crc64 = true;
+		}
+		complete = o->checked == o->pages;
+		fill_unlink_locked(f);
+	}
+	lock_drop(&o->lock);
+	if (complete)
+		whole_start(o);
+}
+
+static int write_large(struct fill *f)
+{
+	uint32_t count = (f->len + PAGE_BYTES - 1) / PAGE_BYTES;
+	struct datafile *file = NULL;
+	int r = writable_file(f->object, &file);
+
+	if (r == STORE_E_AGAIN)
+		r = writable_file(f->object, &file);
+	if (r == 0)
+		r = write_pages(f, file, count);
+	if (r == 0)
+		mark(f, file, count);
+	datafile_put(file);
+	return r == STORE_E_AGAIN ? STORE_E_FULL : err_trace(r);
+}
+
+static int write_small(struct fill *f)
+{
+	struct object *o = f->object;
+	struct cache *c = o->cache;
+	struct index_small where;
+	uint64_t pack_bytes;
+	int r = pack_append(c->packs, o->ident, f->data, &where);
+
+	if (r != 0)
+		return r == PACK_E_FULL ? STORE_E_FULL : err_trace(r);
+	index_add_small(c->index, o->ident->hash, &where);
+	if (pack_current(c->packs, &pack_bytes) == where.pack)
+		index_touch_pack(c->index, where.pack, pack_bytes);
+	lock_take(&o->lock);
+	o->where = where;
+	o->located = o->proven = true;
+	fill_unlink_locked(f);
+	lock_drop(&o->lock);
+	return 0;
+}
+
+static int write_fill(struct fill *f)
+{
+	struct object *o = f->object;
+
+	return o->small ? write_small(f) : write_large(f);
+}
+
+static void write_job(void *arg)
+{
+	struct fill *f = arg;
+	struct object *o = f->object;
+	struct cache *c = o->cache;
+	int r = STORE_E_FULL, slot;
+
+	lock_take(&o->lock);
+	f->writing = f->data && f->linked;
+	lock_drop(&o->lock);
+	if (f->writing && store_disk_usable(c)) {
+		slot = disk_begin(c->disk);
+		r = write_fill(f);
+		if (r == STORE_E_FULL &&
+		    evict_room(c, f->len + datafile_map_bytes(o->size)))
+			r = write_fill(f);
+		disk_end(c->disk, slot);
+	}
+	if (r != 0)
+		cache_count(&c->count.bypassed, 1);
+	if (r < 0)
+		disk_fault(c->disk, r, "writing");
+	lock_take(&o->lock);
+	f->writing = false;
+	atomic_store(&f->queued, false);
+	lock_drop(&o->lock);
+	fill_put(f);
+}
+
+void store_fill(struct fill *f)
+{
+	struct cache *c = f->object->cache;
+
+	if (!c->disk)
+		return;
+	atomic_fetch_add(&f->refs, 1);
+	atomic_store(&f->queued, true);
+	if (disk_usable(c->disk) && worker_try_submit(c->writers, write_job, f))
+		return;
+	atomic_store(&f->queued, false);
+	cache_count(&c->count.bypassed, 1);
+	fill_put(f);
+}
