@@ -201,7 +201,9 @@ struct origin_req {
 	char request_id[ORIGIN_REQUEST_ID_MAX]; /* the store's name for the exchange */
 	uint64_t received;                      /* bytes handed to sink over all tries */
 	struct why why;                         /* a sentence when result < 0 */
-	uint64_t retry_after_ms;                /* what the store asked for, or 0 */
+	uint64_t
+		retry_after_ms; /* -EAGAIN by throttling: the pause the store asks for, at
+				  * least 1 ms; 0: any other failure */
 
 	/* The layers' own, by enum origin_layer; zero before submit. */
 	void *layer[4];
@@ -238,8 +240,9 @@ struct origin_ops {
 	const char *name; /* "oss", "file", "mem", "retry", … */
 	/* Never blocks for the network. May call done before it returns. */
 	void (*submit)(struct origin *o, struct origin_req *req);
-	/* Asks a request to end early; done still runs once. May be NULL. Harmless when it
-	 * is done already, but the caller must know that req still exists. */
+	/* Asks a request to end early; done still runs once, and never from within cancel:
+	 * layers call it under their lock. May be NULL. Harmless when the request is done
+	 * already or was never submitted, but the caller must know that req still exists. */
 	void (*cancel)(struct origin *o, struct origin_req *req);
 	/* Adds this layer's counters and those below. */
 	void (*stats)(struct origin *o, struct origin_stats *stats);

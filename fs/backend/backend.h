@@ -15,7 +15,8 @@ enum backend_kind {
 	BACKEND_NFS
 };
 
-/* "oss://bucket[/prefix]", "file:///path", "mem:" taken apart. Pure. */
+/* "oss://bucket[/prefix]", "file:///path", "mem:" taken apart, as they stand: nothing is
+ * decoded. -EINVAL with a sentence. Pure. */
 struct backend_source {
 	enum backend_kind kind;
 	char bucket[64];   /* OSS: bucket; NFS: host */
@@ -36,16 +37,17 @@ enum backend_signature {
 
 struct backend_config {
 	const char *source;
-	const char *endpoint; /* host[:port] or URL; NULL: from the region */
-	const char *region;   /* "cn-hangzhou"; NULL: from the endpoint */
+	/* host[:port] or URL; NULL: OSS_ENDPOINT, or from the region */
+	const char *endpoint;
+	/* "cn-hangzhou"; NULL: OSS_REGION, or from the endpoint */
+	const char *region;
 	enum backend_addressing addressing;
 	enum backend_signature signature;
-	const char
-		*credentials; /* reference: "env", "file:PATH", "ossutil:PATH[#PROFILE]",
-					* "passwd:PATH", "ram-role[:NAME]", "uri:URL",
-					* "anonymous"; NULL: look-up order of design.md */
-	const char *ca_file;  /* NULL: the system's */
-	bool read_only;       /* writes are refused here, before any request */
+	/* Reference: "env", "file:PATH", "ossutil:PATH[#PROFILE]", "passwd:PATH",
+	 * "ram-role[:NAME]", "uri:URL", "anonymous"; NULL: the look-up order (README.md) */
+	const char *credentials;
+	const char *ca_file;      /* NULL: the system's */
+	bool read_only;           /* writes are refused here, before any request */
 	uint32_t connections_max; /* 0: 32 */
 	uint64_t timeout_ms;      /* of one request without progress; 0: 30 s */
 	uint64_t retry_budget_ms; /* 0: 60 s; UINT64_MAX: for ever (uploads) */
@@ -53,6 +55,6 @@ struct backend_config {
 
 /* Builds origin + retry + trace. Does not talk to the store: send ORIGIN_PROBE for that.
  * -EINVAL / -ENOENT / -EACCES with a sentence for what cannot work (bad URL, no region, no
- * credentials, credential file readable by others). */
+ * credentials, credential file readable by others). May wait for a metadata service. */
 int backend_open(const struct backend_config *config, struct origin **out,
 		 struct why *why);

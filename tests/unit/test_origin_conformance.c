@@ -6,12 +6,17 @@
  */
 #include "tests/unit/test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "cache/origin.h"
+#include "fs/backend/fault.h"
 #include "fs/backend/file.h"
 #include "fs/backend/mem.h"
+#include "fs/backend/retry.h"
+#include "fs/backend/retry_step.h"
+#include "fs/backend/trace.h"
 #include "fs/base/io.h"
 #include "tests/unit/lib_conformance.h"
 #include "tests/unit/lib_origin.h"
@@ -45,6 +50,49 @@ static int open_file(void **state)
 	return 0;
 }
 
+/* Every operation fails twice, and those that may be repeated blindly also after they took
+ * effect: through the layers nobody notices. */
+static void add_faults(struct origin *fault)
+{
+	for (int op = 0; op < ORIGIN_OP_N; op++) {
+		bool repeatable = op != ORIGIN_GET && op != ORIGIN_LIST &&
+				  op != ORIGIN_MULTI_LIST && op != ORIGIN_MULTI_BEGIN;
+		/* Only a checksum tells whose success it was. */
+		bool needs_crc = op == ORIGIN_PUT || op == ORIGIN_MULTI_END;
+		struct fault_rule rule = {
+			.op = op, .skip = 1, .count = 2, .error = -ECONNRESET};
+
+		fault_add(fault, &rule);
+		rule = (struct fault_rule){
+			.op = op, .count = 1, .error = -ETIMEDOUT, .after = true};
+		if (repeatable && (!needs_crc || (fault->caps & ORIGIN_CAP_CRC64)))
+			fault_add(fault, &rule);
+	}
+}
+
+static int put_layers(struct conformance *f)
+{
+	struct retry_policy policy;
+
+	retry_policy_init(&policy, 0);
+	policy.base_ms = 1;
+	policy.cap_ms = 4;
+	assert_int_equal(fault_origin_new(f->origin, &f->origin), 0);
+	add_faults(f->origin);
+	assert_int_equal(retry_origin_new(f->origin, NULL, &policy, &f->origin), 0);
+	return trace_origin_new(f->origin, &f->origin);
+}
+
+static int open_mem_in_layers(void **state)
+{
+	return open_mem(state) || put_layers(*state);
+}
+
+static int open_file_in_layers(void **state)
+{
+	return open_file(state) || put_layers(*state);
+}
+
 static int close_fixture(void **state)
 {
 	struct conformance *f = *state;
@@ -62,7 +110,8 @@ static int close_fixture(void **state)
 	{                                                                                \
 		"test_" #f " (" #store ")", f, open_##store, close_fixture, NULL         \
 	}
-#define CASE(f) STORE(f, mem), STORE(f, file)
+#define PLAIN(f) STORE(f, mem), STORE(f, file)
+#define CASE(f) PLAIN(f), STORE(f, mem_in_layers), STORE(f, file_in_layers)
 
 TEST_MAIN(CASE(a_put_object_reads_back), CASE(an_empty_object_is_an_object),
 	  CASE(what_is_not_there_is_enoent), CASE(ranges_are_cut_at_the_end),
@@ -83,4 +132,4 @@ TEST_MAIN(CASE(a_put_object_reads_back), CASE(an_empty_object_is_an_object),
 	  CASE(a_part_that_is_not_as_told_ends_nothing),
 	  CASE(an_assembly_with_another_checksum_stays_invisible),
 	  CASE(a_part_may_be_copied), CASE(unfinished_uploads_are_listed),
-	  CASE(probing_succeeds), CASE(what_is_done_is_counted))
+	  CASE(probing_succeeds), PLAIN(what_is_done_is_counted))

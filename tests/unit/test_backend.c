@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/test.h"
+
+#include <errno.h>
+
+#include "fs/backend/backend.h"
+#include "fs/base/err.h"
+#include "tests/unit/lib_origin.h"
+
+static struct backend_source parsed(const char *source)
+{
+	struct backend_source s;
+	struct why why = {0};
+
+	if (backend_parse(source, &s, &why) != 0)
+		fail_msg("%s: %s", source, why.text);
+	return s;
+}
+
+static void assert_refused(const char *source, const char *part)
+{
+	struct backend_source s;
+	struct why why = {0};
+
+	assert_int_equal(backend_parse(source, &s, &why), -EINVAL);
+	if (!strstr(why.text, part))
+		fail_msg("\"%s\" does not say \"%s\"", why.text, part);
+}
+
+static void test_sources_are_taken_apart(void **state)
+{
+	(void)state;
+	assert_int_equal(parsed("oss://my-bucket").kind, BACKEND_OSS);
+	assert_string_equal(parsed("oss://my-bucket").bucket, "my-bucket");
+	assert_string_equal(parsed("oss://my-bucket").prefix, "");
+	assert_string_equal(parsed("oss://my-bucket/").prefix, "");
+	assert_string_equal(parsed("oss://my-bucket/a/b").prefix, "a/b/");
+	assert_string_equal(parsed("oss://my-bucket/a/b/").prefix, "a/b/");
+	assert_string_equal(parsed("oss://my-bucket/%41 b").prefix, "%41 b/");
+	assert_int_equal(parsed("file:///data/x").kind, BACKEND_FILE);
+	assert_string_equal(parsed("file:///data/x").prefix, "/data/x");
+	assert_int_equal(parsed("nfs://nas/export/sub").kind, BACKEND_NFS);
+	assert_string_equal(parsed("nfs://nas/export/sub").bucket, "nas");
+	assert_string_equal(parsed("nfs://nas/export/sub").prefix, "/export/sub");
+	assert_int_equal(parsed("mem:").kind, BACKEND_MEM);
+}
+
+static void test_wrong_sources_are_refused_with_a_sentence(void **state)
+{
+	char long_prefix[1100] = "oss://bucket/";
+
+	(void)state;
+	memset(long_prefix + 13, 'p', 1050);
+	assert_refused("oss://", "no bucket");
+	assert_refused("oss:///prefix", "no bucket");
+	assert_refused("oss://Upper", "3 to 63");
+	assert_refused("oss://bucket//a", "does not start");
+	assert_refused(long_prefix, "longer");
+	assert_refused("file://relative", "absolute");
+	assert_refused("/data", "file:///data");
+	assert_refused("os://bucket", "did you mean oss://");
+	assert_refused("nfs://server", "no export");
+	assert_refused("", "a source is");
+	assert_refused("bucket", "a source is");
+}
+
+static void test_a_read_only_source_refuses_writes(void **state)
+{
+	struct backend_config config = {.source = "mem:", .read_only = true};
+	struct why why;
+	struct origin *o;
+
+	(void)state;
+	assert_int_equal(backend_open(&config, &o, &why), 0);
+	assert_int_equal(lib_put(o, "a", "x"), -EROFS);
+	assert_int_equal(lib_delete(o, "a"), -EROFS);
+	assert_int_equal(lib_append(o, "a", 0, "x"), -EROFS);
+	assert_int_equal(lib_stat(o, "a", NULL), -ENOENT);
+	lib_assert_listed(o, "", true, "");
+	origin_free(o);
+}
+
+static void test_a_directory_that_is_not_there_is_refused(void **state)
+{
+	struct backend_config config = {.source = "file:///no/such/directory"};
+	struct why why = {0};
+	struct origin *o;
+
+	(void)state;
+	assert_int_equal(backend_open(&config, &o, &why), -ENOENT);
+	assert_non_null(strstr(why.text, "/no/such/directory does not exist"));
+}
+
+TEST_MAIN(cmocka_unit_test(test_sources_are_taken_apart),
+	  cmocka_unit_test(test_wrong_sources_are_refused_with_a_sentence),
+	  cmocka_unit_test(test_a_read_only_source_refuses_writes),
+	  cmocka_unit_test(test_a_directory_that_is_not_there_is_refused))
