@@ -46,6 +46,7 @@ all_ldflags := -Wl,-z,relro,-z,now $(san_flags) $(LDFLAGS)
 # ---- object lists ---------------------------------------------------------------------
 
 base_src := \
+	fs/base/arena.c \
 	fs/base/buf.c \
 	fs/base/check.c \
 	fs/base/clock.c \
@@ -93,11 +94,9 @@ cache_src := \
 	cache/whole.c
 
 backend_src := \
-	fs/backend/backend.c \
 	fs/backend/creds.c \
 	fs/backend/creds_source.c \
 	fs/backend/endpoint.c \
-	fs/backend/fault.c \
 	fs/backend/file.c \
 	fs/backend/file_attr.c \
 	fs/backend/file_copy.c \
@@ -113,15 +112,20 @@ backend_src := \
 	fs/backend/mem.c \
 	fs/backend/mem_multi.c \
 	fs/backend/mem_store.c \
+	fs/backend/oss.c \
+	fs/backend/oss_confirm.c \
+	fs/backend/oss_delete.c \
+	fs/backend/oss_error.c \
+	fs/backend/oss_list.c \
+	fs/backend/oss_multi.c \
+	fs/backend/oss_object.c \
+	fs/backend/oss_op.c \
+	fs/backend/oss_reply.c \
 	fs/backend/oss_sax.c \
 	fs/backend/oss_sign.c \
+	fs/backend/oss_signer.c \
 	fs/backend/oss_text.c \
-	fs/backend/oss_xml.c \
-	fs/backend/read_only.c \
-	fs/backend/retry.c \
-	fs/backend/retry_args.c \
-	fs/backend/retry_step.c \
-	fs/backend/trace.c
+	fs/backend/oss_xml.c
 
 fs_src :=
 
@@ -162,9 +166,45 @@ runner_lib_src := \
 runner_src := \
 	runner/main.c
 
-ossd_lib_src :=
+ossd_lib_src := \
+	tools/ossd_admin.c \
+	tools/ossd_append.c \
+	tools/ossd_attr.c \
+	tools/ossd_auth.c \
+	tools/ossd_body.c \
+	tools/ossd_code.c \
+	tools/ossd_dispatch.c \
+	tools/ossd_fault.c \
+	tools/ossd_file.c \
+	tools/ossd_http.c \
+	tools/ossd_index.c \
+	tools/ossd_index_upload.c \
+	tools/ossd_key.c \
+	tools/ossd_keyfile.c \
+	tools/ossd_list.c \
+	tools/ossd_mime.c \
+	tools/ossd_object.c \
+	tools/ossd_op.c \
+	tools/ossd_ops_attr.c \
+	tools/ossd_ops_bucket.c \
+	tools/ossd_ops_get.c \
+	tools/ossd_ops_list.c \
+	tools/ossd_ops_object.c \
+	tools/ossd_ops_upload.c \
+	tools/ossd_ops_uploads.c \
+	tools/ossd_range.c \
+	tools/ossd_request.c \
+	tools/ossd_scan.c \
+	tools/ossd_send.c \
+	tools/ossd_stats.c \
+	tools/ossd_store.c \
+	tools/ossd_target.c \
+	tools/ossd_time.c \
+	tools/ossd_upload.c \
+	tools/ossd_xml.c
 
-ossd_src :=
+ossd_src := \
+	tools/ossd.c
 
 # ---- rules ----------------------------------------------------------------------------
 
@@ -262,7 +302,7 @@ $(BUILD)/libsluice.so: $(libsluice_obj)
 tests-bin: $(tests_bin)
 check: all tests-bin
 	BUILD=$(BUILD) tests/run $(T)
-unit: tests-bin
+unit: all tests-bin
 	BUILD=$(BUILD) tests/run unit/$(T)
 
 # The programs of scripts/bench.

@@ -114,11 +114,6 @@ static void take_time(struct oss_sax *p, const char *text, size_t n)
 		oss_sax_refuse(p, -EBADMSG, "a time is not a time");
 }
 
-static void take_type(struct oss_sax *p, const char *text, size_t n)
-{
-	current(p)->is_symlink = n == 7 && memcmp(text, "Symlink", 7) == 0;
-}
-
 /* ---- listings ------------------------------------------------------------------------ */
 
 void oss_page_fini(struct oss_page *page)
@@ -190,7 +185,6 @@ static const struct oss_sax_rule list_rules[] = {
 	{"Contents", "LastModified", take_time},
 	{"Contents", "ETag", take_etag},
 	{"Contents", "Size", take_size},
-	{"Contents", "Type", take_type},
 	{"CommonPrefixes", "Prefix", take_prefix},
 	{NULL, "IsTruncated", take_truncated},
 	{NULL, "NextMarker", take_next},

@@ -47,8 +47,7 @@ struct oss_item {
 	uint64_t crc64; /* of a part, when has_crc64 */
 	int64_t mtime_ns;
 	bool has_crc64;
-	bool is_prefix;  /* a common prefix */
-	bool is_symlink; /* Type Symlink */
+	bool is_prefix; /* a common prefix */
 };
 
 struct oss_page {

@@ -196,6 +196,7 @@ void parts_in_any_order_make_one_object(void **state)
 	struct origin_part parts[3];
 	char id[ORIGIN_UPLOAD_ID_MAX];
 	struct buf b = BUF_INIT;
+	int r;
 
 	if (!(o->caps & ORIGIN_CAP_MULTI))
 		skip();
@@ -220,7 +221,9 @@ void parts_in_any_order_make_one_object(void **state)
 	assert_int_equal(lib_get(o, "mp/big", 0, ORIGIN_TO_END, NULL, &b), 0);
 	assert_int_equal(b.len, sizeof(data));
 	assert_memory_equal(b.data, data, sizeof(data));
-	assert_int_equal(lib_multi_end(o, "mp/big", id, parts, 3), -ENOENT);
+	/* A store may see that the very object is there: a lost answer is then no loss. */
+	r = lib_multi_end(o, "mp/big", id, parts, 3);
+	assert_true(r == -ENOENT || r == 0);
 	lib_assert_listed(o, "mp/", true, "mp/big");
 	buf_fini(&b);
 }
@@ -259,7 +262,7 @@ void an_assembly_with_another_checksum_stays_invisible(void **state)
 				 .size = 8,
 				 .has_expect_crc64 = true};
 
-	if (!(o->caps & ORIGIN_CAP_MULTI) || strcmp(o->ops->name, "oss") == 0)
+	if (!(o->caps & ORIGIN_CAP_MULTI))
 		skip();
 	assert_int_equal(lib_multi_begin(o, "mp/sum", id), 0);
 	assert_int_equal(lib_multi_part(o, "mp/sum", id, 1, 0, "new text", 8, parts), 0);

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/ossd_dispatch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "fs/base/clock.h"
+#include "tools/ossd_auth.h"
+#include "tools/ossd_code.h"
+#include "tools/ossd_op.h"
+#include "tools/ossd_request.h"
+#include "tools/ossd_stats.h"
+#include "tools/ossd_time.h"
+#include "tools/ossd_xml.h"
+
+static bool refuse(struct ossd_request *req, int code, const char *message)
+{
+	ossd_reply_error(req, code, message);
+	return false;
+}
+
+/* ---- permission ------------------------------------------------------------------------ */
+
+/* The ACL that counts for this request: the object's, unless it is "default". */
+static int effective_acl(struct ossd_request *req, enum ossd_acl *acl)
+{
+	struct ossd_ref ref = ossd_request_ref(req);
+	struct ossd_object o = {0};
+	struct ossd_bucket bucket;
+	const char *name;
+	int r = ossd_store_bucket(req->context->store, req->target.bucket, &bucket);
+
+	if (r)
+		return r;
+	*acl = bucket.acl;
+	if (req->op->level != OSSD_OBJECT || req->op->access == OSSD_ACCESS_WRITE)
+		return 0;
+	r = ossd_store_head(req->context->store, &ref, &o);
+	if (r)
+		return r == OSSD_E_NO_SUCH_KEY ? 0 : r;
+	name = ossd_object_attr(&o, "x-oss-object-acl");
+	if (name && strcmp(name, "default") != 0)
+		ossd_acl_parse(name, acl);
+	ossd_object_fini(&o);
+	return 0;
+}
+
+static int check_anonymous(struct ossd_request *req)
+{
+	enum ossd_acl acl = OSSD_ACL_PRIVATE;
+	int r;
+
+	if (req->op->access == OSSD_ACCESS_OWNER || !req->target.bucket[0])
+		return OSSD_E_ANONYMOUS;
+	r = effective_acl(req, &acl);
+	if (r)
+		return r;
+	if (acl == OSSD_ACL_READ_WRITE ||
+	    (acl == OSSD_ACL_READ && req->op->access == OSSD_ACCESS_READ))
+		return 0;
+	return OSSD_E_ANONYMOUS;
+}
+
+static int authenticate(struct ossd_request *req, const char **message)
+{
+	struct ossd_auth auth = {
+		.accounts = req->context->accounts,
+		.region = req->context->region_required,
+		.clock_check = req->context->clock_check,
+		.now_ms = ossd_request_now_ms(req),
+		.method = req->method,
+		.target = &req->target,
+		.headers = req->headers,
+		.header_count = req->header_count,
+	};
+	int r;
+
+	if (!auth.accounts)
+		return 0;
+	r = ossd_auth_check(&auth, &req->account, message, &req->error_extra);
+	if (r || req->account)
+		return r;
+	return check_anonymous(req);
+}
+
+/* ---- body ------------------------------------------------------------------------------ */
+
+static int expect_body(struct ossd_request *req)
+{
+	const char *length = ossd_request_header(req, "content-length");
+	uint64_t max = req->op->body == OSSD_BODY_SPOOL ? OSSD_OBJECT_MAX
+							: (uint64_t)OSSD_XML_MAX;
+
+	if (length && strtoull(length, NULL, 10) > max)
+		return OSSD_E_ENTITY_TOO_LARGE;
+	if (req->op->body != OSSD_BODY_SPOOL)
+		return 0;
+	if (!length && !ossd_request_header(req, "transfer-encoding"))
+		return OSSD_E_MISSING_LENGTH;
+	return ossd_store_spool(req->context->store, &req->spool);
+}
+
+bool ossd_dispatch_body(struct ossd_request *req, const char *data, size_t n)
+{
+	int r = 0;
+
+	req->received += n;
+	if (req->op->body == OSSD_BODY_SPOOL) {
+		if (req->received > OSSD_OBJECT_MAX)
+			r = OSSD_E_ENTITY_TOO_LARGE;
+		else
+			r = ossd_spool_write(&req->spool, data, n);
+	} else if (req->op->body == OSSD_BODY_MEMORY) {
+		if (req->received > OSSD_XML_MAX)
+			r = OSSD_E_ENTITY_TOO_LARGE;
+		else
+			buf_append(&req->body, data, n);
+	}
+	return r == 0 || refuse(req, r, NULL);
+}
+
+/* ---- the way of a request -------------------------------------------------------------- */
+
+static void name_request(struct ossd_request *req)
+{
+	snprintf(req->id, sizeof(req->id), "%016" PRIX64 "%08" PRIX32, clock_random(),
+		 (uint32_t)clock_random());
+}
+
+bool ossd_dispatch_begin(struct ossd_request *req, const char *raw_target)
+{
+	const char *message = NULL;
+	int bad, r;
+
+	name_request(req);
+	bad = ossd_target_parse(&req->target, raw_target,
+				ossd_request_header(req, "host"), req->context->suffixes,
+				req->context->suffix_count);
+	r = bad ? bad : ossd_op_find(req, &req->op);
+	ossd_stats_begin(req->context->stats,
+			 req->op && !bad ? req->op->name : "Unknown");
+	if (r) {
+		req->op = NULL;
+		return refuse(req, r, NULL);
+	}
+	ossd_fault_match(req->context->faults, req->op->name,
+			 req->target.key.data ? req->target.key.data : "", &req->faults);
+	if (ossd_faults_has(&req->faults, OSSD_FAULT_STATUS) ||
+	    ossd_faults_has(&req->faults, OSSD_FAULT_EXPIRED_TOKEN)) {
+		ossd_reply_fault(req, &req->faults);
+		return false;
+	}
+	r = authenticate(req, &message);
+	if (r == 0)
+		r = expect_body(req);
+	return r == 0 || refuse(req, r, message);
+}
+
+void ossd_dispatch_run(struct ossd_request *req)
+{
+	int r = 0;
+
+	req->reply.status = 200;
+	if (req->spool.fd >= 0)
+		r = ossd_spool_finish(&req->spool);
+	if (r == 0)
+		r = buf_error(&req->body);
+	if (r == 0)
+		r = req->op->run(req);
+	if (r == 0)
+		r = buf_error(&req->reply.body);
+	if (r)
+		ossd_reply_error(req, r, NULL);
+	else if (ossd_faults_has(&req->faults, OSSD_FAULT_COMMIT_THEN_500))
+		ossd_reply_fault(req, &req->faults);
+}
+
+void ossd_dispatch_finish(struct ossd_request *req)
+{
+	char date[OSSD_TIME_SIZE];
+
+	ossd_reply_header(req, "Server", "AliyunOSS");
+	ossd_reply_header(req, "x-oss-request-id", req->id);
+	ossd_reply_header(req, "Date", ossd_time_http(date, ossd_request_now_ms(req)));
+	for (int i = 0; i < req->faults.header_count; i++)
+		ossd_reply_header(req, req->faults.header_names[i],
+				  req->faults.header_values[i]);
+}
