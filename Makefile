@@ -94,9 +94,11 @@ cache_src := \
 	cache/whole.c
 
 backend_src := \
+	fs/backend/backend.c \
 	fs/backend/creds.c \
 	fs/backend/creds_source.c \
 	fs/backend/endpoint.c \
+	fs/backend/fault.c \
 	fs/backend/file.c \
 	fs/backend/file_attr.c \
 	fs/backend/file_copy.c \
@@ -125,7 +127,12 @@ backend_src := \
 	fs/backend/oss_sign.c \
 	fs/backend/oss_signer.c \
 	fs/backend/oss_text.c \
-	fs/backend/oss_xml.c
+	fs/backend/oss_xml.c \
+	fs/backend/read_only.c \
+	fs/backend/retry.c \
+	fs/backend/retry_args.c \
+	fs/backend/retry_step.c \
+	fs/backend/trace.c
 
 fs_src :=
 
