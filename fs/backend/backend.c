@@ -11,6 +11,7 @@
 #include "fs/backend/endpoint.h"
 #include "fs/backend/file.h"
 #include "fs/backend/mem.h"
+#include "fs/backend/oss.h"
 #include "fs/backend/read_only.h"
 #include "fs/backend/retry.h"
 #include "fs/backend/retry_step.h"
@@ -131,17 +132,66 @@ int backend_parse(const char *source, struct backend_source *out, struct why *wh
 
 /* ---- origins -------------------------------------------------------------------------- */
 
+static const char *or_env(const char *value, const char *name)
+{
+	if (!value || !*value)
+		value = getenv(name);
+	return value && *value ? value : NULL;
+}
+
+static int open_oss(const struct backend_config *config, const struct backend_source *s,
+		    struct origin **out, struct creds **creds, struct why *why)
+{
+	struct oss_config oss = {
+		.signature = config->signature,
+		.bucket = s->bucket,
+		.prefix = s->prefix,
+		.ca_file = config->ca_file,
+		.read_only = config->read_only,
+		.connections_max = config->connections_max,
+		.timeout_ms = config->timeout_ms,
+	};
+	struct endpoint e;
+	int r = endpoint_resolve(or_env(config->endpoint, "OSS_ENDPOINT"),
+				 or_env(config->region, "OSS_REGION"), config->addressing,
+				 &e, why);
+
+	if (r < 0)
+		return err_trace(r);
+	r = creds_open(config->credentials, creds, why);
+	if (r < 0)
+		return err_trace(r);
+	if (!e.region[0] && creds_is_anonymous(*creds))
+		oss.signature = SIGNATURE_V1; /* nothing is signed: no region is needed */
+	if (!e.region[0] && oss.signature == SIGNATURE_V4) {
+		*creds = creds_close(*creds);
+		return why_set(why, err_origin(-EINVAL),
+			       "endpoint %s gives no region: add --region (for example "
+			       "cn-hangzhou)",
+			       e.host);
+	}
+	oss.tls = e.tls;
+	oss.host = e.host;
+	oss.region = e.region;
+	oss.addressing = e.addressing;
+	oss.creds = *creds;
+	r = oss_origin_open(&oss, out, why);
+	if (r < 0)
+		*creds = creds_close(*creds);
+	return err_trace(r);
+}
+
+/* `creds` belongs to the store, NULL when it needs none. */
 static int open_store(const struct backend_config *config, const struct backend_source *s,
 		      struct origin **out, struct creds **creds, struct why *why)
 {
-	(void)creds;
 	switch (s->kind) {
 	case BACKEND_FILE:
 		return file_origin_open(s->prefix, config->read_only, out, why);
 	case BACKEND_MEM:
 		return mem_origin_new(out);
 	case BACKEND_OSS:
-		return why_set(why, err_origin(-ENOTSUP), "oss: not in this build");
+		return open_oss(config, s, out, creds, why);
 	case BACKEND_NFS:
 		return why_set(why, err_origin(-ENOTSUP),
 			       "%s: mount the export and name it as file:///mount/point",

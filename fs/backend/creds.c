@@ -347,6 +347,11 @@ void creds_watch(struct creds *c, creds_watch_fn fn, void *arg)
 	c->watch_arg = arg;
 }
 
+bool creds_is_anonymous(const struct creds *c)
+{
+	return c->source.kind == CREDS_ANONYMOUS;
+}
+
 const char *creds_describe(const struct creds *c)
 {
 	return c->source.text;

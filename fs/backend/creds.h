@@ -76,6 +76,8 @@ int creds_wait_refresh(struct creds *c, uint64_t deadline_ms);
 typedef void (*creds_watch_fn)(void *arg);
 void creds_watch(struct creds *c, creds_watch_fn fn, void *arg);
 
+/* Whether requests go out unsigned. */
+bool creds_is_anonymous(const struct creds *c);
 /* For status: "environment", "file /etc/passwd-ossfs", "RAM role at http://…", …. Lives as
  * long as `c`. */
 const char *creds_describe(const struct creds *c);

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "fs/backend/backend.h"
+#include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "tests/unit/lib_origin.h"
 
@@ -91,7 +92,57 @@ static void test_a_directory_that_is_not_there_is_refused(void **state)
 	assert_non_null(strstr(why.text, "/no/such/directory does not exist"));
 }
 
-TEST_MAIN(cmocka_unit_test(test_sources_are_taken_apart),
+static void assert_not_opened(struct backend_config config, int r, const char *part)
+{
+	struct origin *o;
+	struct why why = {0};
+
+	assert_int_equal(backend_open(&config, &o, &why), r);
+	if (!strstr(why.text, part))
+		fail_msg("\"%s\" does not say \"%s\"", why.text, part);
+}
+
+static void test_what_a_bucket_needs_is_asked_for(void **state)
+{
+	struct backend_config config = {.source = "oss://bucket", .credentials = "env"};
+
+	(void)state;
+	unsetenv("OSS_ENDPOINT");
+	unsetenv("OSS_REGION");
+	setenv("OSS_ACCESS_KEY_ID", "test-id", 1);
+	setenv("OSS_ACCESS_KEY_SECRET", "test-secret", 1);
+	assert_not_opened(config, -EINVAL, "add --region");
+	config.endpoint = "127.0.0.1:1";
+	assert_not_opened(config, -EINVAL, "gives no region: add --region");
+	config.region = "cn-hangzhou";
+	unsetenv("OSS_ACCESS_KEY_SECRET");
+	assert_not_opened(config, -EINVAL, "OSS_ACCESS_KEY_SECRET is not");
+	unsetenv("OSS_ACCESS_KEY_ID");
+	assert_not_opened(config, -ENOENT, "set OSS_ACCESS_KEY_ID");
+}
+
+static void test_a_bucket_that_does_not_answer_says_so_soon(void **state)
+{
+	struct backend_config config = {.source = "oss://bucket/some/where",
+					.endpoint = "http://127.0.0.1:1",
+					.credentials = "anonymous"};
+	struct origin_req req = {.op = ORIGIN_PROBE};
+	struct why why = {0};
+	struct origin *o;
+
+	(void)state;
+	if (backend_open(&config, &o, &why) != 0)
+		fail_msg("%s", why.text);
+	assert_non_null(strstr(o->name, "oss://bucket/some/where"));
+	req.deadline_ms = clock_mono_ms() + 500;
+	assert_int_equal(origin_call(o, &req), -ECONNREFUSED);
+	assert_non_null(strstr(req.why.text, "127.0.0.1:1"));
+	origin_free(o);
+}
+
+TEST_MAIN(cmocka_unit_test(test_what_a_bucket_needs_is_asked_for),
+	  cmocka_unit_test(test_a_bucket_that_does_not_answer_says_so_soon),
+	  cmocka_unit_test(test_sources_are_taken_apart),
 	  cmocka_unit_test(test_wrong_sources_are_refused_with_a_sentence),
 	  cmocka_unit_test(test_a_read_only_source_refuses_writes),
 	  cmocka_unit_test(test_a_directory_that_is_not_there_is_refused))
