@@ -115,6 +115,7 @@ backend_src := \
 	fs/backend/mem_multi.c \
 	fs/backend/mem_store.c \
 	fs/backend/oss.c \
+	fs/backend/oss_build.c \
 	fs/backend/oss_confirm.c \
 	fs/backend/oss_delete.c \
 	fs/backend/oss_error.c \
