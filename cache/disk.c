@@ -276,12 +276,17 @@ bool disk_reserve(struct disk *d, uint64_t n)
 	/* What the file system adds (extents, directories, the index) comes out of a
 	 * 64th that is never handed out. */
 	uint64_t limit = d->size_max - d->size_max / 64;
-	uint64_t before = atomic_fetch_add(&d->usage->bytes, n);
+	uint64_t before = atomic_load(&d->usage->bytes);
 
-	if (before + n <= limit && free_room(d, n) >= n)
-		return true;
-	disk_release(d, n);
-	return false;
+	if (free_room(d, n) < n)
+		return false;
+	/* Never over the limit, not even for a moment: another who tries at the same time
+	 * would be refused for nothing. */
+	do {
+		if (before + n > limit)
+			return false;
+	} while (!atomic_compare_exchange_weak(&d->usage->bytes, &before, before + n));
+	return true;
 }
 
 void disk_release(struct disk *d, uint64_t n)

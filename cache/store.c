@@ -24,6 +24,8 @@
 #include "fs/base/err.h"
 #include "fs/base/worker.h"
 
+#define ROOM_TRIES 3
+
 enum store_condition { STORE_E_FULL = 1, STORE_E_AGAIN };
 
 bool store_disk_usable(struct cache *c)
@@ -179,9 +181,12 @@ static void write_job(void *arg)
 	if (f->writing && store_disk_usable(c)) {
 		slot = disk_begin(c->disk);
 		r = write_fill(f);
-		if (r == STORE_E_FULL &&
-		    evict_room(c, f->len + datafile_map_bytes(o->size)))
+		/* What was made free, another writer may have taken. */
+		for (int i = 0; r == STORE_E_FULL && i < ROOM_TRIES; i++) {
+			if (!evict_room(c, f->len + datafile_map_bytes(o->size)))
+				break;
 			r = write_fill(f);
+		}
 		disk_end(c->disk, slot);
 	}
 	if (r != 0)
