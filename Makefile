@@ -76,10 +76,13 @@ cache_src := \
 	cache/index.c \
 	cache/journal.c \
 	cache/kill_point.c \
+	cache/listing.c \
+	cache/meta.c \
 	cache/object.c \
 	cache/origin.c \
 	cache/origin_posix.c \
 	cache/pack.c \
+	cache/probe.c \
 	cache/read.c \
 	cache/read_small.c \
 	cache/readahead.c \
@@ -135,7 +138,9 @@ backend_src := \
 	fs/backend/retry_step.c \
 	fs/backend/trace.c
 
-fs_src :=
+fs_src := \
+	fs/inode.c \
+	fs/input.c
 
 sluice_src :=
 

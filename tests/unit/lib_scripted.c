@@ -101,6 +101,18 @@ static int pass_entry(void *arg, const char *key, size_t key_len,
 	return job->entry(job->entry_arg, key, key_len, &copy);
 }
 
+static void list_extra(struct scripted_job *job)
+{
+	struct scripted *s = job->owner;
+
+	for (int i = 0; i < s->extra_count; i++) {
+		struct origin_attr attr = {.size = 1, .is_dir = s->extra[i].is_dir};
+
+		if (!strcmp(s->extra[i].prefix, job->req->key))
+			pass_entry(job, s->extra[i].key, strlen(s->extra[i].key), &attr);
+	}
+}
+
 static void finish(struct scripted_job *job, int r)
 {
 	struct scripted *s = job->owner;
@@ -144,6 +156,8 @@ static void run(struct scripted_job *job)
 	if (atomic_load(&s->no_etag))
 		inner.if_match = NULL;
 	origin_call(s->inner, &inner);
+	if (req->op == ORIGIN_LIST && inner.result == 0 && !inner.list.truncated)
+		list_extra(job);
 	trim_attr(s, &inner.attr);
 	req->attr = inner.attr;
 	req->received = inner.received;

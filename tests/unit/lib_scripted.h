@@ -35,6 +35,13 @@ struct scripted {
 	atomic_bool no_crc;            /* the store gives no CRC-64 */
 	atomic_bool no_etag;           /* nor ETags */
 
+	/* Entries that LIST of this prefix gives besides: keys no well-behaved client makes. */
+	struct {
+		const char *prefix, *key;
+		bool is_dir;
+	} extra[16];
+	int extra_count;
+
 	/* What was asked. */
 	_Atomic uint64_t count[ORIGIN_OP_N];
 	_Atomic uint64_t bytes;        /* of bodies delivered */

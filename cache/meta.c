@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two tables: directories with their current listing, and loose names, found one by one.
+ * Both drop the least recently used beyond a limit.
+ *
+ * A look-up goes: fresh listing? loose name? If neither: the third in a directory begins
+ * its listing and waits for the first page; else two requests at once, STAT of the name and
+ * LIST of what is below it, one pair for all who ask for the same name.
+ *
+ * Failure modes: a listing that fails is not kept; those who read it get the error, the
+ * next one begins anew.
+ * On close: requests are cancelled and waited for.
+ * Threads: any; listings run on a small pool; answers to look-ups arrive on the origin's
+ * threads.
+ */
+#include "cache/meta.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "cache/listing.h"
+#include "cache/probe.h"
+#include "cache/wait.h"
+#include "fs/base/check.h"
+#include "fs/base/clock.h"
+#include "fs/base/err.h"
+#include "fs/base/list.h"
+#include "fs/base/lock.h"
+#include "fs/base/log.h"
+#include "fs/base/path.h"
+#include "fs/base/worker.h"
+
+#define LIST_THREADS 4
+#define LIST_QUEUE 1024
+#define LIST_DEADLINE_MS 60000 /* of one page */
+#define EMPTY_PAGES_MAX 16     /* in a row */
+#define LOOSE_MAX 65536
+#define DIRS_MAX 65536
+#define DIRECT_MAX 2           /* look-ups in a directory before it is listed */
+#define MEMORY_DEFAULT (64ull << 20)
+
+struct dir {
+	UT_hash_handle hh;
+	struct list link;        /* in meta->dir_lru */
+	struct listing *listing; /* a reference; NULL: none */
+	uint64_t charged;        /* bytes of it in meta->memory */
+	unsigned int direct;     /* look-ups without a listing, lately */
+	char key[];
+};
+
+struct loose {
+	UT_hash_handle hh;
+	struct list link; /* in meta->loose_lru */
+	struct meta_entry entry;
+	bool none;
+	char key[];
+};
+
+struct meta {
+	struct origin *origin;
+	uint64_t ttl_ms, memory_max;
+	bool posix;
+	struct worker_pool *pool;
+	struct probes *probes;
+	atomic_bool closing;
+
+	struct lock lock; /* everything below */
+	struct dir *dirs;
+	struct list dir_lru;
+	struct loose *loose;
+	struct list loose_lru;
+	uint64_t memory;
+	struct origin_req *listing_reqs[LIST_THREADS]; /* under way, to be cancelled */
+	uint64_t hidden, shadowed, listings;
+};
+
+int meta_new(const struct meta_config *config, struct meta **out)
+{
+	struct meta *m = calloc(1, sizeof(*m));
+	int r;
+
+	if (!m)
+		return err_origin(-ENOMEM);
+	lock_init(&m->lock);
+	list_init(&m->dir_lru);
+	list_init(&m->loose_lru);
+	m->origin = config->origin;
+	m->ttl_ms = config->ttl_ms;
+	m->posix = config->posix;
+	m->memory_max = config->memory_max ? config->memory_max : MEMORY_DEFAULT;
+	r = probes_new(config->origin, config->posix, &m->probes);
+	if (r == 0)
+		r = worker_pool_new(&m->pool, "list", LIST_THREADS, LIST_QUEUE);
+	if (r < 0) {
+		meta_free(m);
+		return err_trace(r);
+	}
+	*out = m;
+	return 0;
+}
+
+static void drop_listing_locked(struct meta *m, struct dir *d)
+{
+	m->memory -= d->charged;
+	d->charged = 0;
+	listing_put(d->listing);
+	d->listing = NULL;
+}
+
+static void drop_dir_locked(struct meta *m, struct dir *d)
+{
+	drop_listing_locked(m, d);
+	HASH_DEL(m->dirs, d);
+	list_remove(&d->link);
+	free(d);
+}
+
+static void drop_loose_locked(struct meta *m, struct loose *l)
+{
+	HASH_DEL(m->loose, l);
+	list_remove(&l->link);
+	free(l);
+}
+
+struct meta *meta_free(struct meta *m)
+{
+	if (!m)
+		return NULL;
+	atomic_store(&m->closing, true);
+	lock_take(&m->lock);
+	for (int i = 0; i < LIST_THREADS; i++)
+		if (m->listing_reqs[i])
+			origin_cancel(m->origin, m->listing_reqs[i]);
+	lock_drop(&m->lock);
+	m->pool = worker_pool_free(m->pool);
+	m->probes = probes_free(m->probes);
+	while (!list_empty(&m->dir_lru))
+		drop_dir_locked(m, list_first(&m->dir_lru, struct dir, link));
+	while (!list_empty(&m->loose_lru))
+		drop_loose_locked(m, list_first(&m->loose_lru, struct loose, link));
+	lock_fini(&m->lock);
+	free(m);
+	return NULL;
+}
+
+static uint64_t until(const struct meta *m, uint64_t born_ms)
+{
+	return m->ttl_ms == META_FOREVER ? META_FOREVER : born_ms + m->ttl_ms;
+}
+
+uint64_t meta_listing_until(struct meta *m, struct listing *l)
+{
+	return until(m, listing_facts(l).born_ms);
+}
+
+/* ---- tables ---- */
+
+static struct dir *find_dir_locked(struct meta *m, const char *key, bool make)
+{
+	struct dir *d;
+	size_t n = strlen(key);
+
+	HASH_FIND_STR(m->dirs, key, d);
+	if (!d && make) {
+		d = calloc(1, sizeof(*d) + n + 1);
+		if (!d)
+			return NULL;
+		memcpy(d->key, key, n + 1);
+		list_init(&d->link);
+		HASH_ADD_STR(m->dirs, key, d);
+		if (HASH_COUNT(m->dirs) > DIRS_MAX)
+			drop_dir_locked(m, list_first(&m->dir_lru, struct dir, link));
+	}
+	if (d) {
+		list_remove(&d->link);
+		list_push_back(&m->dir_lru, &d->link);
+	}
+	return d;
+}
+
+/* Its listing, if it is fresh; one that failed or aged is let go. */
+static struct listing *fresh_locked(struct meta *m, struct dir *d)
+{
+	struct listing_facts f;
+
+	if (!d || !d->listing)
+		return NULL;
+	f = listing_facts(d->listing);
+	if (f.error == 0 && clock_mono_ms() < until(m, f.born_ms))
+		return d->listing;
+	d->direct = 0;
+	drop_listing_locked(m, d);
+	return NULL;
+}
+
+static void remember_loose(struct meta *m, const char *key, const struct meta_entry *entry,
+			   bool none)
+{
+	size_t n = strlen(key);
+	struct loose *l;
+
+	lock_scope(&m->lock);
+	HASH_FIND_STR(m->loose, key, l);
+	if (!l) {
+		l = calloc(1, sizeof(*l) + n + 1);
+		if (!l)
+			return;
+		memcpy(l->key, key, n + 1);
+		list_init(&l->link);
+		HASH_ADD_STR(m->loose, key, l);
+		if (HASH_COUNT(m->loose) > LOOSE_MAX)
+			drop_loose_locked(m, list_first(&m->loose_lru, struct loose, link));
+	}
+	list_remove(&l->link);
+	list_push_back(&m->loose_lru, &l->link);
+	l->entry = *entry;
+	l->none = none;
+}
+
+static int find_loose_locked(struct meta *m, const char *key, struct meta_entry *entry)
+{
+	struct loose *l;
+
+	HASH_FIND_STR(m->loose, key, l);
+	if (!l)
+		return META_E_WAIT;
+	if (clock_mono_ms() >= l->entry.until_ms) {
+		drop_loose_locked(m, l);
+		return META_E_WAIT;
+	}
+	*entry = l->entry;
+	return l->none ? META_E_NONE : 0;
+}
+
+/* ---- listings ---- */
+
+struct list_job {
+	struct meta *m;
+	struct listing *listing; /* a reference */
+	char dir[PATH_KEY_MAX + 2];
+};
+
+static int call_cancellable(struct meta *m, struct origin_req *req)
+{
+	int slot = 0, r;
+
+	lock_take(&m->lock);
+	while (m->listing_reqs[slot])
+		slot++;
+	check(slot < LIST_THREADS);
+	m->listing_reqs[slot] = req;
+	lock_drop(&m->lock);
+	r = atomic_load(&m->closing) ? -ECANCELED : origin_call(m->origin, req);
+	lock_take(&m->lock);
+	m->listing_reqs[slot] = NULL;
+	lock_drop(&m->lock);
+	return r;
+}
+
+/* Page after page. A store whose pages do not advance, or never bring anything, is wrong. */
+static int list_pages(struct list_job *job)
+{
+	struct origin_req req = {.op = ORIGIN_LIST, .key = job->dir};
+	char after[sizeof(req.list.next)] = "";
+	uint64_t before = 0;
+	int empty = 0, r;
+
+	req.list.entry = listing_add;
+	req.list.entry_arg = job->listing;
+	for (;;) {
+		uint64_t now;
+
+		req.deadline_ms = clock_mono_ms() + LIST_DEADLINE_MS;
+		r = call_cancellable(job->m, &req);
+		if (r < 0)
+			return err_trace(r);
+		listing_page_done(job->listing);
+		if (!req.list.truncated)
+			return 0;
+		now = listing_facts(job->listing).count;
+		empty = now == before ? empty + 1 : 0;
+		before = now;
+		if (empty > EMPTY_PAGES_MAX || strcmp(req.list.next, after) <= 0)
+			return err_origin(-EBADMSG);
+		memcpy(after, req.list.next, sizeof(after));
+		req.list.after = after;
+	}
+}
+
+/* The oldest listings go when they take too much; those still being read stay with their
+ * readers. */
+static void charge_locked(struct meta *m, const char *dir, struct listing *listing)
+{
+	struct listing_facts f = listing_facts(listing);
+	struct dir *d = find_dir_locked(m, dir, false);
+	struct list *it, *next;
+
+	m->hidden += f.hidden;
+	m->shadowed += f.shadowed;
+	if (d && d->listing == listing) {
+		m->memory += f.bytes - d->charged;
+		d->charged = f.bytes;
+	}
+	list_for_each_safe(it, next, &m->dir_lru) {
+		struct dir *old = container_of(it, struct dir, link);
+
+		if (m->memory <= m->memory_max)
+			break;
+		if (old != d && old->charged)
+			drop_listing_locked(m, old);
+	}
+}
+
+static void run_listing(void *arg)
+{
+	struct list_job *job = arg;
+	int r = list_pages(job);
+
+	if (r < 0)
+		log_debug(LOG_CACHE, "listing failed dir=%s error=%s", job->dir,
+			  strerror(-r));
+	listing_done(job->listing, r);
+	lock_take(&job->m->lock);
+	charge_locked(job->m, job->dir, job->listing);
+	lock_drop(&job->m->lock);
+	listing_put(job->listing);
+	free(job);
+}
+
+/* Begins a listing of d; it is d->listing then. */
+static int begin_locked(struct meta *m, struct dir *d, struct list_job **out)
+{
+	struct list_job *job = calloc(1, sizeof(*job));
+	int r;
+
+	if (!job)
+		return err_origin(-ENOMEM);
+	r = listing_new(d->key, clock_mono_ms(), &job->listing);
+	if (r < 0) {
+		free(job);
+		return err_trace(r);
+	}
+	job->m = m;
+	snprintf(job->dir, sizeof(job->dir), "%s", d->key);
+	drop_listing_locked(m, d);
+	d->listing = listing_get(job->listing);
+	m->listings++;
+	*out = job;
+	return 0;
+}
+
+int meta_list(struct meta *m, const char *dir, struct listing **out)
+{
+	struct list_job *job = NULL;
+	struct listing *fresh;
+	struct dir *d;
+	int r = 0;
+
+	lock_take(&m->lock);
+	d = find_dir_locked(m, dir, true);
+	if (!d)
+		r = err_origin(-ENOMEM);
+	fresh = fresh_locked(m, d);
+	if (r == 0 && !fresh)
+		r = begin_locked(m, d, &job);
+	if (r == 0)
+		*out = listing_get(d->listing);
+	lock_drop(&m->lock);
+	if (job && !worker_try_submit(m->pool, run_listing, job)) {
+		listing_done(job->listing, -EAGAIN);
+		listing_put(job->listing);
+		free(job);
+	}
+	return err_trace(r);
+}
+
+/* ---- look-ups ---- */
+
+static int from_listing(struct meta *m, struct listing *l, const char *name,
+			struct meta_entry *entry)
+{
+	struct listing_entry found;
+	int r = listing_find(l, name, &found);
+
+	if (r == LISTING_E_WAIT)
+		return META_E_WAIT;
+	entry->until_ms = meta_listing_until(m, l);
+	if (r == LISTING_E_END)
+		return META_E_NONE;
+	/* What the listing does not tell must be asked for. */
+	if (m->posix && !found.attr.is_dir && !found.attr.has_posix)
+		return META_E_WAIT;
+	entry->attr = found.attr;
+	return 0;
+}
+
+/* What is known. META_E_WAIT: nothing; *listing is then a running one to look at (with a
+ * reference), *list says that it is time to begin one. */
+static int known(struct meta *m, const char *dir, const char *name, const char *key,
+		 struct meta_entry *entry, struct listing **listing, bool *list)
+{
+	struct listing *l;
+	struct dir *d;
+	int r;
+
+	lock_scope(&m->lock);
+	d = find_dir_locked(m, dir, false);
+	l = fresh_locked(m, d);
+	r = l ? from_listing(m, l, name, entry) : META_E_WAIT;
+	if (r == META_E_WAIT)
+		r = find_loose_locked(m, key, entry);
+	if (r == META_E_WAIT && l && !listing_facts(l).complete)
+		*listing = listing_get(l);
+	*list = !l && d && d->direct >= DIRECT_MAX;
+	return r;
+}
+
+static void note_direct(struct meta *m, const char *dir)
+{
+	struct dir *d;
+
+	lock_scope(&m->lock);
+	d = find_dir_locked(m, dir, true);
+	if (d)
+		d->direct++;
+}
+
+static int ask(struct meta *m, const char *dir, const char *key, const struct wait *w,
+	       struct meta_entry *entry)
+{
+	uint64_t born = clock_mono_ms();
+	bool none = false;
+	int r;
+
+	note_direct(m, dir);
+	r = probe(m->probes, key, w, &entry->attr);
+	if (r < 0)
+		return err_trace(r);
+	none = r == PROBE_E_NONE;
+	entry->until_ms = until(m, born);
+	remember_loose(m, key, entry, none);
+	return none ? META_E_NONE : 0;
+}
+
+int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
+		const struct wait *w, struct meta_entry *entry)
+{
+	char key[PATH_KEY_MAX + 2];
+	struct meta_entry found = {0};
+	struct listing *listing = NULL;
+	bool list;
+	int r;
+
+	if (snprintf(key, sizeof(key), "%s%s", dir, name) > PATH_KEY_MAX) {
+		entry->until_ms = META_FOREVER;
+		return META_E_NONE;
+	}
+	r = known(m, dir, name, key, &found, &listing, &list);
+	if (r == META_E_WAIT && !nowait) {
+		if (list && !listing && meta_list(m, dir, &listing) < 0)
+			listing = NULL;
+		if (listing) {
+			r = listing_wait_page(listing, w);
+			if (r == 0)
+				r = from_listing(m, listing, name, &found);
+		}
+		if (r == META_E_WAIT)
+			r = ask(m, dir, key, w, &found);
+	}
+	listing_put(listing);
+	if (r == 0 || r == META_E_NONE)
+		*entry = found;
+	return err_trace(r);
+}
+
+void meta_invalidate(struct meta *m, const char *dir, const char *name)
+{
+	char key[PATH_KEY_MAX + 2];
+	struct loose *l;
+	struct dir *d;
+
+	snprintf(key, sizeof(key), "%s%s", dir, name);
+	lock_scope(&m->lock);
+	HASH_FIND_STR(m->loose, key, l);
+	if (l)
+		drop_loose_locked(m, l);
+	d = find_dir_locked(m, dir, false);
+	if (d && d->listing) {
+		d->direct = 0;
+		drop_listing_locked(m, d);
+	}
+}
+
+void meta_stats(struct meta *m, struct meta_stats *stats)
+{
+	lock_scope(&m->lock);
+	*stats = (struct meta_stats){
+		.hidden_keys = m->hidden,
+		.shadowed_keys = m->shadowed,
+		.listings = m->listings,
+		.lookups = probes_count(m->probes),
+		.memory = m->memory,
+	};
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes lie in slabs that never move; a number is a node's position plus one, so that the
+ * root is TREE_ROOT. Hash chains run through the nodes: about 64 bytes and the name each.
+ */
+#include "fs/inode.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/base/check.h"
+#include "fs/base/crc.h"
+#include "fs/base/err.h"
+#include "fs/base/lock.h"
+#include "fs/base/path.h"
+
+#define SLAB_SHIFT 12
+#define SLAB_NODES (1u << SLAB_SHIFT)
+#define NONE UINT32_MAX
+#define HEADS_FIRST 1024u
+
+struct node {
+	char *name; /* NULL: free */
+	uint64_t lookups;
+	uint64_t generation;
+	uint32_t parent;
+	uint32_t children;
+	uint32_t next; /* in its chain, or of the free ones */
+	uint32_t hash;
+};
+
+struct inodes {
+	struct lock lock; /* everything below */
+	struct node **slabs;
+	uint32_t slab_count;
+	uint32_t used;  /* nodes ever taken */
+	uint32_t count; /* in use */
+	uint32_t free;  /* the first free one */
+	uint32_t *heads;
+	uint32_t head_count;
+};
+
+static struct node *node_at(struct inodes *t, uint32_t i)
+{
+	return &t->slabs[i >> SLAB_SHIFT][i & (SLAB_NODES - 1)];
+}
+
+static uint32_t hash_of(uint32_t parent, const char *name)
+{
+	uint32_t h = crc32c(parent * 0x9e3779b9u, name, strlen(name));
+
+	return h ^ h >> 15;
+}
+
+/* A free node; NONE: no memory. */
+static uint32_t take_node(struct inodes *t)
+{
+	uint32_t i = t->free;
+	struct node **slabs;
+
+	if (i != NONE) {
+		t->free = node_at(t, i)->next;
+		return i;
+	}
+	if (t->used == NONE - 1)
+		return NONE;
+	if (t->used >> SLAB_SHIFT == t->slab_count) {
+		slabs = realloc(t->slabs, (t->slab_count + 1) * sizeof(*slabs));
+		if (!slabs)
+			return NONE;
+		t->slabs = slabs;
+		slabs[t->slab_count] = calloc(SLAB_NODES, sizeof(**slabs));
+		if (!slabs[t->slab_count])
+			return NONE;
+		t->slab_count++;
+	}
+	return t->used++;
+}
+
+int inodes_new(struct inodes **out)
+{
+	struct inodes *t = calloc(1, sizeof(*t));
+	struct node *root;
+
+	if (!t)
+		return err_origin(-ENOMEM);
+	lock_init(&t->lock);
+	t->free = NONE;
+	t->head_count = HEADS_FIRST;
+	t->heads = malloc(t->head_count * sizeof(*t->heads));
+	if (!t->heads || take_node(t) == NONE) {
+		inodes_free(t);
+		return err_origin(-ENOMEM);
+	}
+	memset(t->heads, 0xff, t->head_count * sizeof(*t->heads));
+	root = node_at(t, 0);
+	root->name = strdup("");
+	root->lookups = 1;
+	root->parent = NONE;
+	root->next = NONE;
+	t->count = 1;
+	if (!root->name) {
+		inodes_free(t);
+		return err_origin(-ENOMEM);
+	}
+	*out = t;
+	return 0;
+}
+
+struct inodes *inodes_free(struct inodes *t)
+{
+	if (!t)
+		return NULL;
+	for (uint32_t i = 0; i < t->used; i++)
+		free(node_at(t, i)->name);
+	for (uint32_t i = 0; i < t->slab_count; i++)
+		free(t->slabs[i]);
+	free(t->slabs);
+	free(t->heads);
+	lock_fini(&t->lock);
+	free(t);
+	return NULL;
+}
+
+static uint32_t find(struct inodes *t, uint32_t parent, const char *name, uint32_t hash)
+{
+	uint32_t i = t->heads[hash & (t->head_count - 1)];
+
+	while (i != NONE) {
+		struct node *n = node_at(t, i);
+
+		if (n->hash == hash && n->parent == parent && !strcmp(n->name, name))
+			return i;
+		i = n->next;
+	}
+	return NONE;
+}
+
+static void grow_heads(struct inodes *t)
+{
+	uint32_t count = t->head_count * 2;
+	uint32_t *heads = malloc(count * sizeof(*heads));
+
+	if (!heads)
+		return; /* longer chains, nothing worse */
+	memset(heads, 0xff, count * sizeof(*heads));
+	for (uint32_t i = 1; i < t->used; i++) {
+		struct node *n = node_at(t, i);
+
+		if (!n->name)
+			continue;
+		n->next = heads[n->hash & (count - 1)];
+		heads[n->hash & (count - 1)] = i;
+	}
+	free(t->heads);
+	t->heads = heads;
+	t->head_count = count;
+}
+
+static int add(struct inodes *t, uint32_t parent, const char *name, uint32_t hash,
+	       uint32_t *out)
+{
+	uint32_t i = take_node(t), *head;
+	struct node *n;
+
+	if (i == NONE)
+		return err_origin(-ENOMEM);
+	n = node_at(t, i);
+	n->name = strdup(name);
+	if (!n->name) {
+		n->next = t->free;
+		t->free = i;
+		return err_origin(-ENOMEM);
+	}
+	n->lookups = 0;
+	n->children = 0;
+	n->generation++;
+	n->parent = parent;
+	n->hash = hash;
+	head = &t->heads[hash & (t->head_count - 1)];
+	n->next = *head;
+	*head = i;
+	node_at(t, parent)->children++;
+	if (++t->count > t->head_count)
+		grow_heads(t);
+	*out = i;
+	return 0;
+}
+
+/* The node of a number, or NULL. */
+static struct node *node_of(struct inodes *t, uint64_t ino, uint32_t *i)
+{
+	struct node *n;
+
+	if (ino == 0 || ino > t->used)
+		return NULL;
+	*i = (uint32_t)(ino - 1);
+	n = node_at(t, *i);
+	return n->name ? n : NULL;
+}
+
+int inodes_enter(struct inodes *t, uint64_t parent, const char *name, uint64_t *ino,
+		 uint64_t *generation)
+{
+	uint32_t dir, hash, i;
+	struct node *n;
+	int r;
+
+	lock_scope(&t->lock);
+	if (!node_of(t, parent, &dir))
+		return err_origin(-ESTALE);
+	hash = hash_of(dir, name);
+	i = find(t, dir, name, hash);
+	if (i == NONE) {
+		r = add(t, dir, name, hash, &i);
+		if (r < 0)
+			return err_trace(r);
+	}
+	n = node_at(t, i);
+	n->lookups++;
+	*ino = (uint64_t)i + 1;
+	*generation = n->generation;
+	return 0;
+}
+
+uint64_t inodes_peek(struct inodes *t, uint64_t parent, const char *name)
+{
+	uint32_t dir, i;
+
+	lock_scope(&t->lock);
+	if (!node_of(t, parent, &dir))
+		return 0;
+	i = find(t, dir, name, hash_of(dir, name));
+	return i == NONE ? 0 : (uint64_t)i + 1;
+}
+
+static void drop(struct inodes *t, uint32_t i)
+{
+	struct node *n = node_at(t, i);
+	uint32_t *at = &t->heads[n->hash & (t->head_count - 1)];
+
+	while (*at != i)
+		at = &node_at(t, *at)->next;
+	*at = n->next;
+	free(n->name);
+	n->name = NULL;
+	n->next = t->free;
+	t->free = i;
+	t->count--;
+}
+
+void inodes_forget(struct inodes *t, uint64_t ino, uint64_t count)
+{
+	struct node *n;
+	uint32_t i, parent;
+
+	lock_scope(&t->lock);
+	n = node_of(t, ino, &i);
+	if (!n || i == 0)
+		return;
+	n->lookups -= count < n->lookups ? count : n->lookups;
+	/* A directory goes with the last of what is below it. */
+	while (i != 0 && !n->lookups && !n->children) {
+		parent = n->parent;
+		drop(t, i);
+		i = parent;
+		n = node_at(t, i);
+		check(n->children > 0);
+		n->children--;
+	}
+}
+
+/* Writes the path of a directory, "" or ending in '/', backwards from the end. */
+int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name)
+{
+	char path[PATH_KEY_MAX + 2];
+	size_t at = sizeof(path) - 1;
+	struct node *n;
+	uint32_t i;
+
+	lock_scope(&t->lock);
+	n = node_of(t, ino, &i);
+	if (!n)
+		return err_origin(-ESTALE);
+	strcpy(name, n->name); /* at most PATH_NAME_MAX, as entered */
+	path[at] = '\0';
+	while (i != 0 && n->parent != 0) {
+		size_t len;
+
+		i = n->parent;
+		n = node_at(t, i);
+		len = strlen(n->name) + 1;
+		if (len > at)
+			return err_origin(-ENAMETOOLONG);
+		at -= len;
+		memcpy(path + at, n->name, len - 1);
+		path[at + len - 1] = '/';
+	}
+	memcpy(dir, path + at, sizeof(path) - at);
+	return 0;
+}
+
+uint64_t inodes_count(struct inodes *t)
+{
+	lock_scope(&t->lock);
+	return t->count;
+}

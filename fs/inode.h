@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inode numbers of a read-only tree: which name in which directory a number stands for, as
+ * long as someone has looked it up. Attributes are not kept here.
+ *
+ * A number lives while it has look-up references or children; then it may be given to
+ * another name, with the next generation. Thread-safe.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fs/tree.h"
+
+struct inodes;
+
+int inodes_new(struct inodes **out); /* with the root, TREE_ROOT */
+struct inodes *inodes_free(struct inodes *t);
+
+/* The number of `name` in `parent`, with one more look-up reference. -ESTALE: no such
+ * parent; -ENOMEM. */
+int inodes_enter(struct inodes *t, uint64_t parent, const char *name, uint64_t *ino,
+		 uint64_t *generation);
+/* The same without a reference: 0 when nobody has looked it up. */
+uint64_t inodes_peek(struct inodes *t, uint64_t parent, const char *name);
+void inodes_forget(struct inodes *t, uint64_t ino, uint64_t n);
+
+/* The key's two halves: the directory ("" or ending in '/') and the name ("" for the
+ * root). PATH_KEY_MAX + 2 bytes each. -ESTALE, -ENAMETOOLONG. */
+int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name);
+
+uint64_t inodes_count(struct inodes *t);

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Paths and inode numbers in front, metadata and cached objects behind; nothing is decided
+ * here but who may see what.
+ *
+ * Happy path: lookup and readdir are answered by meta.c; open pins the version that meta
+ * knows; read goes to the object.
+ * Failure modes: the store's errors become the few that input.h names; a version that has
+ * gone makes reads ESTALE and what meta knew of it forgotten.
+ * On close: input_free() ends the metadata's requests, then the origin's fetches.
+ * Threads: any.
+ */
+#include "fs/input.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache/cache.h"
+#include "cache/listing.h"
+#include "cache/meta.h"
+#include "cache/object.h"
+#include "cache/origin.h"
+#include "cache/wait.h"
+#include "fs/base/clock.h"
+#include "fs/base/json.h"
+#include "fs/base/list.h"
+#include "fs/base/lock.h"
+#include "fs/base/log.h"
+#include "fs/base/path.h"
+#include "fs/inode.h"
+
+#define DEADLINE_DEFAULT_MS 60000
+#define TTL_FOREVER_MS (365ull * 24 * 3600 * 1000) /* what the kernel is told */
+
+/* One call that may block, found by its token. */
+struct blocked {
+	struct list link;
+	uint64_t token;
+	atomic_bool interrupted;
+	struct wait wait;
+};
+
+struct input {
+	struct input_config config;
+	struct meta *meta;
+	struct inodes *inodes;
+	int64_t born_ns; /* the time of directories that have none */
+	_Atomic uint64_t reads, bytes_read, stale, files_open;
+	struct lock lock; /* blocked */
+	struct list blocked;
+};
+
+struct input_file {
+	struct input *in;
+	struct object *object;
+	struct object_reader reader;
+	uint64_t ino;
+};
+
+struct input_dir {
+	struct input *in;
+	uint64_t ino;
+	struct listing *listing;
+	char path[PATH_KEY_MAX + 2]; /* "" or ending in '/' */
+};
+
+static _Thread_local uint64_t thread_token;
+
+int input_new(const struct input_config *config, struct input **out, struct why *why)
+{
+	struct input *in = calloc(1, sizeof(*in));
+	struct meta_config meta = {
+		.origin = config->origin,
+		.ttl_ms = config->immutable ? META_FOREVER : config->ttl_ms,
+		.posix = config->posix,
+	};
+	int r;
+
+	if (!in)
+		return err_origin(-ENOMEM);
+	lock_init(&in->lock);
+	list_init(&in->blocked);
+	in->config = *config;
+	if (!in->config.deadline_ms)
+		in->config.deadline_ms = DEADLINE_DEFAULT_MS;
+	if (!in->config.file_mode)
+		in->config.file_mode = 0444;
+	if (!in->config.dir_mode)
+		in->config.dir_mode = 0555;
+	in->born_ns = clock_real_ns();
+	r = meta_new(&meta, &in->meta);
+	if (r == 0)
+		r = inodes_new(&in->inodes);
+	if (r < 0) {
+		input_free(in);
+		return why_set(why, err_trace(r), "cannot set up the input tree: %s",
+			       strerror(-r));
+	}
+	*out = in;
+	return 0;
+}
+
+struct input *input_free(struct input *in)
+{
+	if (!in)
+		return NULL;
+	in->meta = meta_free(in->meta);
+	object_forget_origin(in->config.cache, in->config.origin);
+	inodes_free(in->inodes);
+	lock_fini(&in->lock);
+	free(in);
+	return NULL;
+}
+
+/* ---- waiting and being interrupted ---- */
+
+void input_set_token(uint64_t token)
+{
+	thread_token = token;
+}
+
+static const struct wait *block_begin(struct input *in, struct blocked *b)
+{
+	*b = (struct blocked){.token = thread_token};
+	b->wait.deadline_ms = clock_mono_ms() + in->config.deadline_ms;
+	b->wait.interrupted = &b->interrupted;
+	list_init(&b->link);
+	if (b->token) {
+		lock_scope(&in->lock);
+		list_push_back(&in->blocked, &b->link);
+	}
+	return &b->wait;
+}
+
+static void block_end(struct input *in, struct blocked *b)
+{
+	if (!b->token)
+		return;
+	lock_scope(&in->lock);
+	list_remove(&b->link);
+}
+
+void input_interrupt(struct input *in, uint64_t token)
+{
+	struct list *it;
+
+	lock_scope(&in->lock);
+	list_for_each(it, &in->blocked) {
+		struct blocked *b = container_of(it, struct blocked, link);
+
+		if (b->token == token)
+			atomic_store(&b->interrupted, true);
+	}
+}
+
+/* The border: what the layers below say becomes what input.h promises. */
+static int border(int r)
+{
+	switch (r) {
+	case 0:
+	case -ENOENT:
+	case -ENOTDIR:
+	case -EISDIR:
+	case -EACCES:
+	case -ESTALE:
+	case -ENOMEM:
+	case -EINTR:
+	case -ELOOP:
+	case -EINVAL:
+	case -ENAMETOOLONG:
+		return r;
+	case -EKEYEXPIRED:
+		return -EACCES;
+	default:
+		return r > 0 ? r : -EIO;
+	}
+}
+
+/* ---- attributes ---- */
+
+static uint64_t ttl_left(uint64_t until_ms)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (until_ms == META_FOREVER)
+		return TTL_FOREVER_MS;
+	return until_ms > now ? until_ms - now : 0;
+}
+
+static void fill_attr(const struct input *in, const struct origin_attr *from,
+		      uint64_t until_ms, struct tree_attr *attr)
+{
+	const struct input_config *c = &in->config;
+	int64_t mtime = from->mtime_ns ? from->mtime_ns : in->born_ns;
+	bool own = c->posix && from->has_posix;
+	mode_t permissions = from->is_dir ? c->dir_mode : c->file_mode;
+	mode_t type = from->is_dir ? S_IFDIR : from->is_symlink ? S_IFLNK : S_IFREG;
+
+	if (own)
+		permissions = from->mode & 07777;
+	else if (from->is_symlink)
+		permissions = 0777;
+	*attr = (struct tree_attr){
+		.size = from->is_dir ? 0 : from->size,
+		.blocks = from->is_dir ? 0 : (from->size + 511) / 512,
+		.mtime_ns = mtime,
+		.ctime_ns = mtime,
+		.mode = type | permissions,
+		.nlink = from->is_dir ? 2 : 1,
+		.uid = own ? from->uid : c->uid,
+		.gid = own ? from->gid : c->gid,
+		.ttl_ms = ttl_left(until_ms),
+	};
+}
+
+static void fill_root(const struct input *in, struct tree_attr *attr)
+{
+	struct origin_attr root = {.is_dir = true};
+
+	fill_attr(in, &root, META_FOREVER, attr);
+	attr->ino = TREE_ROOT;
+	attr->ttl_ms = in->config.immutable ? TTL_FOREVER_MS : in->config.ttl_ms;
+}
+
+/* meta_lookup() with this call's flags; META_E_NONE and META_E_WAIT pass. */
+static int find(struct input *in, const char *dir, const char *name, unsigned int flags,
+		struct meta_entry *entry)
+{
+	bool nowait = flags & TREE_NOWAIT;
+	struct blocked b;
+	int r;
+
+	if (nowait)
+		return meta_lookup(in->meta, dir, name, true, NULL, entry);
+	r = meta_lookup(in->meta, dir, name, false, block_begin(in, &b), entry);
+	block_end(in, &b);
+	return r;
+}
+
+/* The key of a directory for its children. */
+static int dir_key(struct input *in, uint64_t ino, char *path)
+{
+	char name[PATH_KEY_MAX + 2];
+	size_t n, m;
+	int r = inodes_path(in->inodes, ino, path, name);
+
+	if (r < 0)
+		return err_trace(r);
+	if (!name[0])
+		return 0;
+	n = strlen(path);
+	m = strlen(name);
+	if (n + m + 1 > PATH_KEY_MAX)
+		return err_origin(-ENAMETOOLONG);
+	memcpy(path + n, name, m);
+	memcpy(path + n + m, "/", 2);
+	return 0;
+}
+
+int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned int flags,
+		 struct tree_attr *attr)
+{
+	char path[PATH_KEY_MAX + 2];
+	struct meta_entry entry;
+	uint64_t ino, generation;
+	int r, fault = path_name_check(name, strlen(name));
+
+	if (fault == PATH_E_LONG)
+		return err_origin(-ENAMETOOLONG);
+	if (fault != PATH_OK)
+		return err_origin(-ENOENT);
+	r = dir_key(in, parent, path);
+	if (r == 0)
+		r = find(in, path, name, flags, &entry);
+	if (r == META_E_WAIT)
+		return TREE_E_WAIT;
+	if (r == META_E_NONE) {
+		*attr = (struct tree_attr){.ttl_ms = ttl_left(entry.until_ms)};
+		return -ENOENT;
+	}
+	if (r < 0)
+		return border(r);
+	r = inodes_enter(in->inodes, parent, name, &ino, &generation);
+	if (r < 0)
+		return border(r);
+	fill_attr(in, &entry.attr, entry.until_ms, attr);
+	attr->ino = ino;
+	attr->generation = generation;
+	return 0;
+}
+
+void input_forget(struct input *in, uint64_t ino, uint64_t n)
+{
+	inodes_forget(in->inodes, ino, n);
+}
+
+/* What an inode is now. `name` is "" for the root, and entry is not filled then. */
+static int find_ino(struct input *in, uint64_t ino, unsigned int flags, char *dir, char *name,
+		    struct meta_entry *entry)
+{
+	int r = inodes_path(in->inodes, ino, dir, name);
+
+	if (r < 0 || !name[0])
+		return err_trace(r);
+	r = find(in, dir, name, flags, entry);
+	if (r == META_E_WAIT)
+		return TREE_E_WAIT;
+	return r == META_E_NONE ? err_origin(-ENOENT) : err_trace(r);
+}
+
+int input_getattr(struct input *in, uint64_t ino, unsigned int flags,
+		  struct tree_attr *attr)
+{
+	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+	struct meta_entry entry;
+	int r = find_ino(in, ino, flags, dir, name, &entry);
+
+	if (r != 0)
+		return border(r);
+	if (!name[0]) {
+		fill_root(in, attr);
+		return 0;
+	}
+	fill_attr(in, &entry.attr, entry.until_ms, attr);
+	attr->ino = ino;
+	return 0;
+}
+
+/* ---- files ---- */
+
+static int open_entry(struct input *in, const char *dir, const char *name,
+		      const struct meta_entry *entry, struct object **out)
+{
+	char key[PATH_KEY_MAX + 2];
+	size_t n = strlen(dir), m = strlen(name);
+
+	if (n + m > PATH_KEY_MAX)
+		return err_origin(-ENAMETOOLONG);
+	memcpy(key, dir, n);
+	memcpy(key + n, name, m + 1);
+	return err_trace(object_get(in->config.cache, in->config.origin, key, &entry->attr,
+				    out));
+}
+
+int input_open(struct input *in, uint64_t ino, unsigned int flags, struct input_file **out)
+{
+	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+	struct meta_entry entry;
+	struct input_file *file;
+	int r = find_ino(in, ino, flags, dir, name, &entry);
+
+	if (r != 0)
+		return border(r);
+	if (!name[0] || entry.attr.is_dir)
+		return err_origin(-EISDIR);
+	if (entry.attr.is_symlink)
+		return err_origin(-ELOOP);
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return err_origin(-ENOMEM);
+	r = open_entry(in, dir, name, &entry, &file->object);
+	if (r < 0) {
+		free(file);
+		return border(r);
+	}
+	file->in = in;
+	file->ino = ino;
+	object_reader_init(&file->reader);
+	atomic_fetch_add(&in->files_open, 1);
+	*out = file;
+	return 0;
+}
+
+void input_close(struct input_file *file)
+{
+	if (!file)
+		return;
+	atomic_fetch_sub(&file->in->files_open, 1);
+	object_put(file->object);
+	object_reader_fini(&file->reader);
+	free(file);
+}
+
+/* The store has another version, or none: what we know of the name is wrong too. */
+static void note_stale(struct input *in, uint64_t ino)
+{
+	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+
+	atomic_fetch_add(&in->stale, 1);
+	if (inodes_path(in->inodes, ino, dir, name) == 0 && name[0])
+		meta_invalidate(in->meta, dir, name);
+}
+
+int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
+	       unsigned int flags, size_t *got)
+{
+	struct input *in = file->in;
+	struct blocked b;
+	int r;
+
+	if (flags & TREE_NOWAIT) {
+		r = object_read(file->object, &file->reader, off, p, n, OBJECT_NOWAIT, NULL,
+				got);
+	} else {
+		r = object_read(file->object, &file->reader, off, p, n, 0,
+				block_begin(in, &b), got);
+		block_end(in, &b);
+	}
+	if (r == OBJECT_E_WAIT)
+		return TREE_E_WAIT;
+	/* The object was deleted under the file: to its reader the version has gone. */
+	if (r == -ENOENT)
+		r = -ESTALE;
+	if (r == -ESTALE)
+		note_stale(in, file->ino);
+	if (r < 0)
+		return border(r);
+	atomic_fetch_add_explicit(&in->reads, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&in->bytes_read, *got, memory_order_relaxed);
+	return 0;
+}
+
+int input_backing_fd(struct input_file *file)
+{
+	return object_backing_fd(file->object);
+}
+
+int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *target,
+		   size_t target_size)
+{
+	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+	struct meta_entry entry;
+	struct object *o;
+	struct blocked b;
+	size_t got = 0;
+	int r = find_ino(in, ino, flags, dir, name, &entry);
+
+	if (r != 0)
+		return border(r);
+	if (!name[0] || !entry.attr.is_symlink || target_size == 0)
+		return err_origin(-EINVAL);
+	r = open_entry(in, dir, name, &entry, &o);
+	if (r < 0)
+		return border(r);
+	if (flags & TREE_NOWAIT) {
+		r = object_read(o, NULL, 0, target, target_size - 1, OBJECT_NOWAIT, NULL,
+				&got);
+	} else {
+		r = object_read(o, NULL, 0, target, target_size - 1, 0,
+				block_begin(in, &b), &got);
+		block_end(in, &b);
+	}
+	object_put(o);
+	if (r == OBJECT_E_WAIT)
+		return TREE_E_WAIT;
+	if (r == -ESTALE)
+		note_stale(in, ino);
+	if (r < 0)
+		return border(r);
+	target[got] = '\0';
+	return 0;
+}
+
+/* ---- directories ---- */
+
+int input_opendir(struct input *in, uint64_t ino, unsigned int flags,
+		  struct input_dir **out)
+{
+	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+	struct meta_entry entry;
+	struct input_dir *d;
+	int r = find_ino(in, ino, flags, dir, name, &entry);
+
+	if (r != 0)
+		return border(r);
+	if (name[0] && !entry.attr.is_dir)
+		return err_origin(-ENOTDIR);
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return err_origin(-ENOMEM);
+	d->in = in;
+	d->ino = ino;
+	r = dir_key(in, ino, d->path);
+	/* The request goes out now: readdir() will wait for less. */
+	if (r == 0)
+		r = meta_list(in->meta, d->path, &d->listing);
+	if (r < 0) {
+		free(d);
+		return border(r);
+	}
+	*out = d;
+	return 0;
+}
+
+/* The attributes to show with a name; with `posix` a file may have to be asked for. */
+static int entry_attr(struct input_dir *d, const struct listing_entry *e, unsigned int flags,
+		      struct tree_attr *attr)
+{
+	struct input *in = d->in;
+	struct meta_entry entry = {.attr = e->attr,
+				   .until_ms = meta_listing_until(in->meta, d->listing)};
+	int r = 0;
+
+	if (in->config.posix && !e->attr.is_dir && !e->attr.has_posix)
+		r = find(in, d->path, e->name, flags, &entry);
+	if (r == META_E_WAIT)
+		return TREE_E_WAIT;
+	/* Gone since it was listed: as it was then. */
+	if (r < 0)
+		return err_trace(r);
+	fill_attr(in, &entry.attr, entry.until_ms, attr);
+	return 0;
+}
+
+static int show(struct input_dir *d, const struct listing_entry *e, uint64_t next,
+		bool with_lookup, unsigned int flags, tree_fill_fn fill, void *arg)
+{
+	struct inodes *inodes = d->in->inodes;
+	struct tree_attr attr;
+	int r = entry_attr(d, e, with_lookup ? flags : flags | TREE_NOWAIT, &attr);
+
+	if (r == TREE_E_WAIT && !with_lookup)
+		fill_attr(d->in, &e->attr, 0, &attr);
+	else if (r != 0)
+		return err_trace(r);
+	if (!with_lookup) {
+		attr.ino = inodes_peek(inodes, d->ino, e->name);
+		return fill(arg, e->name, &attr, next);
+	}
+	r = inodes_enter(inodes, d->ino, e->name, &attr.ino, &attr.generation);
+	if (r < 0)
+		return err_trace(r);
+	r = fill(arg, e->name, &attr, next);
+	if (r != 0)
+		inodes_forget(inodes, attr.ino, 1);
+	return r;
+}
+
+int input_readdir(struct input_dir *dir, uint64_t cookie, bool with_lookup,
+		  unsigned int flags, tree_fill_fn fill, void *arg)
+{
+	struct input *in = dir->in;
+	bool nowait = flags & TREE_NOWAIT;
+	uint64_t at = cookie;
+	struct listing_entry e;
+	struct blocked b;
+	int r = 0;
+
+	while (r == 0) {
+		/* Once there is something to show, showing it beats waiting for more. */
+		if (nowait || at > cookie) {
+			r = listing_at(dir->listing, at, true, NULL, &e);
+		} else {
+			r = listing_at(dir->listing, at, false, block_begin(in, &b), &e);
+			block_end(in, &b);
+		}
+		if (r == LISTING_E_END)
+			return 0;
+		if (r == LISTING_E_WAIT)
+			return at > cookie ? 0 : TREE_E_WAIT;
+		if (r == 0)
+			r = show(dir, &e, at + 1, with_lookup, flags, fill, arg);
+		if (r == 0)
+			at++;
+	}
+	if (r == TREE_E_FULL || (at > cookie && r != 0))
+		return 0;
+	return border(r);
+}
+
+void input_closedir(struct input_dir *dir)
+{
+	if (!dir)
+		return;
+	listing_put(dir->listing);
+	free(dir);
+}
+
+/* ---- figures ---- */
+
+void input_stats(struct input *in, struct input_stats *stats)
+{
+	struct cache_stats cache;
+	struct meta_stats meta;
+
+	cache_stats(in->config.cache, &cache);
+	meta_stats(in->meta, &meta);
+	*stats = (struct input_stats){
+		.reads = atomic_load(&in->reads),
+		.bytes_read = atomic_load(&in->bytes_read),
+		.hits = cache.hits,
+		.bytes_hit = cache.bytes_hit,
+		.bytes_fetched = cache.bytes_fetched,
+		.hidden_keys = meta.hidden_keys,
+		.stale = atomic_load(&in->stale),
+		.inodes = inodes_count(in->inodes),
+		.files_open = atomic_load(&in->files_open),
+	};
+}
+
+void input_status_json(struct input *in, struct buf *b)
+{
+	struct input_stats s;
+	struct meta_stats meta;
+
+	input_stats(in, &s);
+	meta_stats(in->meta, &meta);
+	json_put_uint(b, "reads", s.reads);
+	json_put_uint(b, "bytes_read", s.bytes_read);
+	json_put_uint(b, "stale", s.stale);
+	json_put_uint(b, "inodes", s.inodes);
+	json_put_uint(b, "files_open", s.files_open);
+	json_put_uint(b, "hidden_keys", meta.hidden_keys);
+	json_put_uint(b, "shadowed_keys", meta.shadowed_keys);
+	json_put_uint(b, "listings", meta.listings);
+	json_put_uint(b, "lookups", meta.lookups);
+	json_begin_object(b, "cache");
+	cache_status_json(in->config.cache, b);
+	json_end_object(b);
+}
