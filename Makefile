@@ -142,6 +142,9 @@ fs_src := \
 	fs/inode.c \
 	fs/input.c
 
+mount_src := \
+	fs/backing.c
+
 sluice_src :=
 
 runner_lib_src := \
@@ -222,7 +225,7 @@ ossd_src := \
 # ---- rules ----------------------------------------------------------------------------
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-archives := base cache backend fs runner_lib ossd_lib
+archives := base cache backend fs mount runner_lib ossd_lib
 archive = $(BUILD)/lib$(1).a
 tests_src := $(sort $(wildcard tests/unit/test_*.c))
 tests_bin := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(tests_src))
@@ -258,7 +261,7 @@ $(call archive,$(1)): $(call obj,$($(1)_src))
 endef
 $(foreach a,$(archives),$(eval $(call archive_rule,$(a))))
 
-$(BUILD)/sluice: $(call obj,$(sluice_src)) $(foreach a,fs backend cache base,$(call archive,$(a)))
+$(BUILD)/sluice: $(call obj,$(sluice_src)) $(foreach a,mount fs backend cache base,$(call archive,$(a)))
 	$(CC) $(all_ldflags) -o $@ $^ $(fuse_libs) $(libs_backend) $(libs_cache) $(libs_base)
 
 $(BUILD)/runner: $(call obj,$(runner_src)) $(foreach a,runner_lib base,$(call archive,$(a)))
