@@ -143,7 +143,9 @@ fs_src := \
 	fs/input.c
 
 mount_src := \
-	fs/backing.c
+	fs/backing.c \
+	fs/config.c \
+	fs/mounts.c
 
 sluice_src :=
 

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/mounts.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "fs/base/cleanup.h"
+#include "fs/base/crc.h"
+#include "fs/base/err.h"
+#include "fs/base/io.h"
+
+#define FUSECTL "/sys/fs/fuse/connections"
+#define USERS_SHOWN 3
+
+int mounts_run_dir(char *out, size_t size, struct why *why)
+{
+	const char *dir = getenv("SLUICE_RUN_DIR"), *tail = "";
+	int n;
+
+	if (!dir || !*dir) {
+		if (geteuid() == 0) {
+			dir = "/run/sluice";
+		} else {
+			dir = getenv("XDG_RUNTIME_DIR");
+			tail = "/sluice";
+		}
+	}
+	if (!dir || *dir != '/')
+		return why_set(
+			why, -EINVAL,
+			"no directory for control sockets: set SLUICE_RUN_DIR to an "
+			"absolute path");
+	n = snprintf(out, size, "%s%s", dir, tail);
+	return (size_t)n < size ? 0 : why_set(why, -ENAMETOOLONG, "%s: too long", dir);
+}
+
+void mounts_socket_name(const char *dir, char out[MOUNTS_SOCKET_NAME_MAX])
+{
+	snprintf(out, MOUNTS_SOCKET_NAME_MAX, "%016" PRIx64 ".sock",
+		 crc64(0, dir, strlen(dir)));
+}
+
+/* Follows the parent, keeps the last component. */
+static int join_real_parent(const char *given, char out[PATH_MAX])
+{
+	char path[PATH_MAX], parent[PATH_MAX];
+	char *slash;
+	size_t n = strlen(given);
+	int len;
+
+	while (n > 1 && given[n - 1] == '/')
+		n--;
+	if (n >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, given, n);
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	if (slash)
+		*slash = '\0';
+	if (!realpath(slash ? (*path ? path : "/") : ".", parent))
+		return -errno;
+	len = snprintf(out, PATH_MAX, "%s/%s", strcmp(parent, "/") ? parent : "",
+		       slash ? slash + 1 : path);
+	return len < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+static bool ends_in_dots(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	while (n > 0 && path[n - 1] == '.')
+		n--;
+	return n != strlen(path) && (n == 0 || path[n - 1] == '/');
+}
+
+int mounts_path(const char *given, char out[PATH_MAX], struct why *why)
+{
+	struct mounts_entry entry;
+	int r = 0;
+
+	if (!*given)
+		return why_set(why, -ENOENT, "the mount point is an empty name");
+	if (!ends_in_dots(given)) {
+		r = join_real_parent(given, out);
+		if (r == 0 && mounts_find(out, &entry) == 0 &&
+		    !strcmp(entry.type, MOUNTS_TYPE))
+			return 0;
+	}
+	if (r == 0 && !realpath(given, out))
+		r = -errno;
+	return r < 0 ? why_set(why, r, "%s: %s", given, strerror(-r)) : 0;
+}
+
+/* Decodes the octal escapes of the kernel's tables in place. */
+static void unescape(char *s)
+{
+	char *out = s;
+
+	for (; *s; s++) {
+		if (*s == '\\' && isdigit((unsigned char)s[1]) && s[2] && s[3]) {
+			*out++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 |
+					(s[3] - '0'));
+			s += 3;
+		} else {
+			*out++ = *s;
+		}
+	}
+	*out = '\0';
+}
+
+/* "id parent major:minor root dir options optional... - type source super-options" */
+static bool parse_line(char *line, struct mounts_entry *e)
+{
+	char *dash = strstr(line, " - "), *rest = line, *field[6];
+	char *type, *source;
+
+	if (!dash)
+		return false;
+	*dash = '\0';
+	for (int i = 0; i < 6; i++) {
+		field[i] = strsep(&rest, " ");
+		if (!field[i])
+			return false;
+	}
+	rest = dash + 3;
+	type = strsep(&rest, " ");
+	source = strsep(&rest, " ");
+	if (!type || !source || sscanf(field[2], "%*u:%u", &e->minor) != 1)
+		return false;
+	unescape(field[4]);
+	unescape(source);
+	snprintf(e->dir, sizeof(e->dir), "%s", field[4]);
+	snprintf(e->type, sizeof(e->type), "%s", type);
+	snprintf(e->source, sizeof(e->source), "%s", source);
+	e->read_only =
+		!strncmp(field[5], "ro", 2) && (!field[5][2] || field[5][2] == ',');
+	return true;
+}
+
+/* Calls fn for each line of the table that `fn` may want. */
+static int walk(mounts_fn fn, void *arg)
+{
+	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
+	_cleanup_(freep) char *line = NULL;
+	struct mounts_entry entry;
+	size_t size = 0;
+	int r = 0;
+
+	if (!f)
+		return err_origin(-errno);
+	while (r == 0 && getline(&line, &size, f) > 0) {
+		line[strcspn(line, "\n")] = '\0';
+		if (parse_line(line, &entry))
+			r = fn(arg, &entry);
+	}
+	return r;
+}
+
+struct find {
+	const char *dir;
+	struct mounts_entry *out;
+	bool found;
+};
+
+static int match_dir(void *arg, const struct mounts_entry *entry)
+{
+	struct find *f = arg;
+
+	if (!strcmp(entry->dir, f->dir)) {
+		*f->out = *entry; /* a later line lies above an earlier one */
+		f->found = true;
+	}
+	return 0;
+}
+
+int mounts_find(const char *dir, struct mounts_entry *out)
+{
+	struct find f = {dir, out, false};
+	int r = walk(match_dir, &f);
+
+	if (r < 0)
+		return err_trace(r);
+	return f.found ? 0 : MOUNTS_E_NONE;
+}
+
+struct each {
+	mounts_fn fn;
+	void *arg;
+};
+
+static int match_type(void *arg, const struct mounts_entry *entry)
+{
+	struct each *e = arg;
+
+	return strcmp(entry->type, MOUNTS_TYPE) ? 0 : e->fn(e->arg, entry);
+}
+
+int mounts_each(mounts_fn fn, void *arg)
+{
+	struct each e = {fn, arg};
+
+	return walk(match_type, &e);
+}
+
+int mounts_abort(unsigned int minor)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	char path[64];
+
+	snprintf(path, sizeof(path), FUSECTL "/%u/abort", minor);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT &&
+	    mount("fusectl", FUSECTL, "fusectl", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		  NULL) == 0)
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_origin(-errno);
+	return err_trace(io_write(fd, "1", 1));
+}
+
+static bool is_below(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return !strncmp(path, dir, n) && (path[n] == '/' || path[n] == '\0');
+}
+
+static bool link_below(const char *pid, const char *name, const char *dir)
+{
+	char path[300], target[PATH_MAX];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%s/%s", pid, name);
+	n = readlink(path, target, sizeof(target) - 1);
+	if (n <= 0)
+		return false;
+	target[n] = '\0';
+	return is_below(target, dir);
+}
+
+static bool uses(const char *pid, const char *dir)
+{
+	_cleanup_(closedirp) DIR *fds = NULL;
+	char path[300];
+	struct dirent *d;
+
+	if (link_below(pid, "cwd", dir) || link_below(pid, "root", dir))
+		return true;
+	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+	fds = opendir(path);
+	while (fds && (d = readdir(fds))) {
+		snprintf(path, sizeof(path), "fd/%s", d->d_name);
+		if (link_below(pid, path, dir))
+			return true;
+	}
+	return false;
+}
+
+static void process_name(const char *pid, char *out, size_t size)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	char path[300];
+	ssize_t n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%s/comm", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0)
+		n = read(fd, out, size - 1);
+	out[n > 0 ? n : 0] = '\0';
+	out[strcspn(out, "\n")] = '\0';
+}
+
+void mounts_users(const char *dir, char *out, size_t size)
+{
+	_cleanup_(closedirp) DIR *proc = opendir("/proc");
+	struct dirent *d;
+	size_t at = 0;
+	int shown = 0;
+
+	*out = '\0';
+	while (proc && (d = readdir(proc)) && shown < USERS_SHOWN) {
+		char name[32];
+
+		if (!isdigit((unsigned char)*d->d_name) || atoi(d->d_name) == getpid() ||
+		    !uses(d->d_name, dir))
+			continue;
+		process_name(d->d_name, name, sizeof(name));
+		at += (size_t)snprintf(out + at, size - at, "%s%s %s", shown ? ", " : "",
+				       d->d_name, name);
+		if (at >= size)
+			return;
+		shown++;
+	}
+}
