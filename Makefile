@@ -144,8 +144,11 @@ fs_src := \
 
 mount_src := \
 	fs/backing.c \
+	fs/client.c \
 	fs/config.c \
-	fs/mounts.c
+	fs/control.c \
+	fs/mounts.c \
+	fs/progress.c
 
 sluice_src :=
 

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A thread that accepts, and one per caller: callers are few (a person, the runner) and
+ * wait long.
+ *
+ * Caller: reading -> status sent -> closed
+ *         reading -> draining -> result sent -> closed                        (flush)
+ *         reading -> draining -> unmounted -> finish seen -> result sent      (stop)
+ *
+ * Failure modes: a caller that goes away is noticed at the next write and forgotten; what
+ * it asked for goes on. A caller that sends nothing is cut off after REQUEST_TIMEOUT_S.
+ *
+ * On close: control_finish() wakes the stops; control_stop() waits a moment for callers and
+ * leaves those that still drain to the end of the process.
+ */
+#include "fs/control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "fs/base/buf.h"
+#include "fs/base/check.h"
+#include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
+#include "fs/base/err.h"
+#include "fs/base/io.h"
+#include "fs/base/json.h"
+#include "fs/base/lock.h"
+#include "fs/base/log.h"
+#include "fs/base/path.h"
+#include "fs/mounts.h"
+
+#define CLIENTS_MAX 16
+#define REQUEST_TIMEOUT_S 5
+#define STOP_GRACE_MS 1000
+
+struct control {
+	struct lock lock; /* clients, finished, result, receipt */
+	pthread_cond_t changed;
+	unsigned int clients;
+	bool finished;
+	int result;
+	char *receipt;
+	const struct control_ops *ops;
+	void *arg;
+	int run_fd; /* the run directory */
+	int listen_fd;
+	int wake_fd[2]; /* closing [1] ends the accepting thread */
+	char name[MOUNTS_SOCKET_NAME_MAX];
+	pthread_t thread;
+};
+
+struct client {
+	struct control *control;
+	int fd;
+};
+
+/* A drain under way, watched by the thread of its caller. */
+struct drain {
+	struct control *control;
+	struct lock lock; /* done, result, receipt */
+	pthread_cond_t changed;
+	bool done;
+	int result;
+	uint64_t deadline_ms;
+	struct buf receipt;
+};
+
+/* ---- one caller ------------------------------------------------------------------------ */
+
+static int send_line(int fd, struct buf *b)
+{
+	const char *p = b->data;
+	size_t left;
+
+	buf_putc(b, '\n');
+	if (buf_error(b) < 0)
+		return err_trace(buf_error(b));
+	p = b->data;
+	left = b->len;
+	while (left) {
+		ssize_t n = send(fd, p, left, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_origin(-errno);
+		p += n;
+		left -= (size_t)n;
+	}
+	return 0;
+}
+
+static int send_progress(const struct control *c, int fd)
+{
+	_cleanup_(buf_fini) struct buf b = BUF_INIT, object = BUF_INIT;
+
+	c->ops->progress(c->arg, &object);
+	if (buf_error(&object) < 0)
+		return err_trace(buf_error(&object));
+	json_begin_object(&b, NULL);
+	json_put_raw(&b, "progress", object.data ? object.data : "{}");
+	json_end_object(&b);
+	return err_trace(send_line(fd, &b));
+}
+
+static void send_result(int fd, int result, const char *message, const char *receipt)
+{
+	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+
+	json_begin_object(&b, NULL);
+	json_put_string(&b, "result",
+			result == 0                   ? "ok"
+			: result == CONTROL_E_PENDING ? "pending"
+			: result == CONTROL_E_BUSY    ? "busy"
+						      : "error");
+	if (message || result < 0)
+		json_put_string(&b, "message", message ? message : strerror(-result));
+	if (receipt)
+		json_put_raw(&b, "receipt", receipt);
+	json_end_object(&b);
+	if (send_line(fd, &b) < 0)
+		log_debug(LOG_CONTROL, "caller left before its result");
+}
+
+static void *run_drain(void *arg)
+{
+	struct drain *d = arg;
+	int r = d->control->ops->flush(d->control->arg, d->deadline_ms, &d->receipt);
+
+	lock_take(&d->lock);
+	d->result = r;
+	d->done = true;
+	pthread_cond_broadcast(&d->changed);
+	lock_drop(&d->lock);
+	return NULL;
+}
+
+/* Drains and tells the caller how far it is. Returns when the drain is over, whether the
+ * caller is still there or not. */
+static int drain_with_progress(struct control *c, int fd, uint64_t deadline_ms,
+			       struct buf *receipt)
+{
+	struct drain d = {.control = c, .deadline_ms = deadline_ms};
+	pthread_t thread;
+	bool caller = true;
+	int r;
+
+	lock_init(&d.lock);
+	lock_cond_init(&d.changed);
+	r = pthread_create(&thread, NULL, run_drain, &d);
+	if (r)
+		return err_origin(-r);
+	lock_take(&d.lock);
+	while (!d.done) {
+		lock_wait(&d.lock, &d.changed, clock_mono_ms() + CONTROL_PROGRESS_MS);
+		if (d.done)
+			break;
+		lock_drop(&d.lock);
+		if (caller && send_progress(c, fd) < 0)
+			caller = false;
+		lock_take(&d.lock);
+	}
+	lock_drop(&d.lock);
+	pthread_join(thread, NULL);
+	pthread_cond_destroy(&d.changed);
+	lock_fini(&d.lock);
+	*receipt = d.receipt;
+	return d.result;
+}
+
+static void do_flush(struct control *c, int fd, uint64_t deadline_ms)
+{
+	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
+	int r = drain_with_progress(c, fd, deadline_ms, &receipt);
+
+	send_result(fd, r, NULL, receipt.data);
+}
+
+static void do_stop(struct control *c, int fd, uint64_t deadline_ms)
+{
+	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
+	int r = drain_with_progress(c, fd, deadline_ms, &receipt);
+
+	if (r >= 0)
+		r = c->ops->unmount(c->arg, deadline_ms);
+	if (r != 0) {
+		send_result(fd, r, NULL, receipt.data);
+		return;
+	}
+	lock_take(&c->lock);
+	while (!c->finished)
+		lock_wait(&c->lock, &c->changed, UINT64_MAX);
+	lock_drop(&c->lock);
+	send_result(fd, c->result, NULL, c->receipt);
+}
+
+/* One line, without its newline. */
+static int read_request(int fd, char *line)
+{
+	size_t n = 0;
+
+	while (n < CONTROL_LINE_MAX) {
+		ssize_t got = recv(fd, line + n, CONTROL_LINE_MAX - n, 0);
+		char *end;
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return err_origin(-errno);
+		if (got == 0)
+			return err_origin(-EPIPE);
+		end = memchr(line + n, '\n', (size_t)got);
+		n += (size_t)got;
+		if (end) {
+			*end = '\0';
+			return 0;
+		}
+	}
+	return err_origin(-EMSGSIZE);
+}
+
+static void dispatch(struct control *c, int fd, const json_t *request)
+{
+	const char *command = json_string_value(json_object_get(request, "command"));
+	const json_t *timeout = json_object_get(request, "timeout_ms");
+	uint64_t deadline_ms = UINT64_MAX;
+
+	if (json_is_integer(timeout) && json_integer_value(timeout) >= 0)
+		deadline_ms = clock_mono_ms() + (uint64_t)json_integer_value(timeout);
+	if (!command) {
+		send_result(fd, -EINVAL, "no command in the request", NULL);
+	} else if (!strcmp(command, "status")) {
+		_cleanup_(buf_fini) struct buf b = BUF_INIT;
+
+		c->ops->status(c->arg, &b);
+		if (send_line(fd, &b) < 0)
+			log_debug(LOG_CONTROL, "caller left before its status");
+	} else if (!strcmp(command, "flush")) {
+		do_flush(c, fd, deadline_ms);
+	} else if (!strcmp(command, "stop")) {
+		do_stop(c, fd, deadline_ms);
+	} else {
+		send_result(fd, -EINVAL, "unknown command", NULL);
+	}
+}
+
+static void *serve_client(void *arg)
+{
+	struct client *client = arg;
+	struct control *c = client->control;
+	char line[CONTROL_LINE_MAX + 1];
+	json_t *request = NULL;
+	bool keep_open;
+
+	if (read_request(client->fd, line) == 0) {
+		request = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+		dispatch(c, client->fd, request);
+		json_decref(request);
+	}
+	lock_take(&c->lock);
+	keep_open = c->finished; /* its end tells the caller of "stop" that we are gone */
+	if (!keep_open)
+		close(client->fd);
+	c->clients--;
+	pthread_cond_broadcast(&c->changed);
+	lock_drop(&c->lock);
+	free(client);
+	return NULL;
+}
+
+/* ---- accepting ------------------------------------------------------------------------- */
+
+static bool may_call(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return false;
+	if (peer.uid == 0 || peer.uid == geteuid())
+		return true;
+	log_warn("control socket refused a caller uid=%u pid=%d", (unsigned int)peer.uid,
+		 (int)peer.pid);
+	return false;
+}
+
+static bool take_slot(struct control *c)
+{
+	lock_scope(&c->lock);
+	if (c->clients == CLIENTS_MAX || c->finished)
+		return false;
+	c->clients++;
+	return true;
+}
+
+static void start_client(struct control *c, int fd)
+{
+	struct timeval timeout = {.tv_sec = REQUEST_TIMEOUT_S};
+	struct client *client;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int r = -1;
+
+	if (!may_call(fd) || !take_slot(c)) {
+		close(fd);
+		return;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	client = malloc(sizeof(*client));
+	if (client) {
+		*client = (struct client){c, fd};
+		pthread_attr_init(&attr);
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		r = pthread_create(&thread, &attr, serve_client, client);
+		pthread_attr_destroy(&attr);
+	}
+	if (r) {
+		free(client);
+		close(fd);
+		lock_scope(&c->lock);
+		c->clients--;
+	}
+}
+
+static void *accept_loop(void *arg)
+{
+	struct control *c = arg;
+
+	for (;;) {
+		struct pollfd fds[2] = {{.fd = c->listen_fd, .events = POLLIN},
+					{.fd = c->wake_fd[0], .events = POLLIN}};
+		int fd;
+
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			break;
+		if (fds[1].revents)
+			break;
+		if (!fds[0].revents)
+			continue;
+		fd = accept4(c->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd >= 0)
+			start_client(c, fd);
+		else if (errno != ECONNABORTED && errno != EINTR && errno != EAGAIN)
+			clock_sleep_ms(
+				100); /* out of descriptors: others will be closed */
+	}
+	return NULL;
+}
+
+/* sun_path holds 107 bytes: a longer one goes through the directory's descriptor. */
+static void make_address(const char *run_dir, int run_fd, const char *name,
+			 struct sockaddr_un *address)
+{
+	size_t size = sizeof(address->sun_path);
+
+	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	if (path_join(address->sun_path, size, run_dir, name) < 0)
+		snprintf(address->sun_path, size, "/proc/self/fd/%d/%s", run_fd, name);
+}
+
+static int connect_at(const char *run_dir, int run_fd, const char *name)
+{
+	_cleanup_(close_fdp) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un address;
+
+	if (fd < 0)
+		return err_origin(-errno);
+	make_address(run_dir, run_fd, name, &address);
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return err_origin(-errno);
+	return steal_fd(&fd);
+}
+
+int control_connect(const char *run_dir, const char *name)
+{
+	_cleanup_(close_fdp) int run_fd = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (run_fd < 0)
+		return err_origin(-errno);
+	return err_trace(connect_at(run_dir, run_fd, name));
+}
+
+static int listen_at(struct control *c, const char *run_dir, const char *dir,
+		     struct why *why)
+{
+	_cleanup_(close_fdp) int other = connect_at(run_dir, c->run_fd, c->name);
+	struct sockaddr_un address;
+
+	if (other >= 0)
+		return why_set(why, -EADDRINUSE,
+			       "%s: another sluice serves this mount point, see "
+			       "\"sluice status %s\"",
+			       dir, dir);
+	unlinkat(c->run_fd, c->name, 0); /* of a process that is gone */
+	c->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (c->listen_fd < 0)
+		return why_set(why, -errno, "control socket: %s", strerror(errno));
+	make_address(run_dir, c->run_fd, c->name, &address);
+	if (bind(c->listen_fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(c->listen_fd, CLIENTS_MAX) < 0)
+		return why_set(why, -errno, "control socket: %s", strerror(errno));
+	return 0;
+}
+
+static void control_free(struct control *c)
+{
+	for (int i = 0; i < 2; i++)
+		close_fdp(&c->wake_fd[i]);
+	close_fdp(&c->listen_fd);
+	close_fdp(&c->run_fd);
+	pthread_cond_destroy(&c->changed);
+	lock_fini(&c->lock);
+	free(c->receipt);
+	free(c);
+}
+
+int control_start(const char *run_dir, const char *dir, const struct control_ops *ops,
+		  void *arg, struct control **out, struct why *why)
+{
+	struct control *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return err_origin(-ENOMEM);
+	*c = (struct control){
+		.ops = ops, .arg = arg, .listen_fd = -1, .wake_fd = {-1, -1}};
+	lock_init(&c->lock);
+	lock_cond_init(&c->changed);
+	mounts_socket_name(dir, c->name);
+	c->run_fd = io_open_private_dir(run_dir, why);
+	r = c->run_fd < 0 ? c->run_fd : listen_at(c, run_dir, dir, why);
+	if (r == 0 && pipe2(c->wake_fd, O_CLOEXEC) < 0)
+		r = why_set(why, -errno, "control socket: %s", strerror(errno));
+	if (r == 0) {
+		r = -pthread_create(&c->thread, NULL, accept_loop, c);
+		if (r < 0)
+			why_set(why, r, "control thread: %s", strerror(-r));
+	}
+	if (r < 0) {
+		control_free(c);
+		return err_trace(r);
+	}
+	*out = c;
+	return 0;
+}
+
+void control_finish(struct control *c, int result, const char *receipt)
+{
+	lock_scope(&c->lock);
+	c->result = result;
+	c->receipt = receipt ? strdup(receipt) : NULL;
+	c->finished = true;
+	pthread_cond_broadcast(&c->changed);
+}
+
+void control_unlink(struct control *c)
+{
+	unlinkat(c->run_fd, c->name, 0);
+}
+
+int control_stop(struct control *c)
+{
+	uint64_t until = clock_mono_ms() + STOP_GRACE_MS;
+	bool busy;
+
+	close(steal_fd(&c->wake_fd[1]));
+	pthread_join(c->thread, NULL);
+	control_unlink(c);
+	lock_take(&c->lock);
+	check(c->finished);
+	while (c->clients && lock_wait(&c->lock, &c->changed, until) != LOCK_E_TIMEOUT)
+		;
+	busy = c->clients > 0;
+	lock_drop(&c->lock);
+	if (busy)
+		return CONTROL_E_BUSY;
+	control_free(c);
+	return 0;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control socket of a mount: one JSON line in, JSON lines out.
+ *
+ *   {"command":"status"}                      -> the status object
+ *   {"command":"flush","timeout_ms":N}        -> {"progress":{...}} several times a second,
+ *                                                then {"result":"ok"|"pending"|"error",
+ *                                                "message":TEXT,"receipt":{...}}
+ *   {"command":"stop","timeout_ms":N}         -> the same, then the mount is gone; "busy"
+ *                                                when it is in use. The connection closes
+ *                                                when the process has ended.
+ *
+ * timeout_ms absent: no limit. The socket lies in a directory of mode 0700, and callers
+ * other than root and the owner of the mount are sent away.
+ */
+#pragma once
+
+#include <stdint.h>
+
+struct buf;
+struct control;
+struct why;
+
+#define CONTROL_LINE_MAX 4096 /* of a request */
+#define CONTROL_PROGRESS_MS 200
+
+/* What the mount answers. Called from several threads at once. */
+struct control_ops {
+	void (*status)(void *arg, struct buf *b);   /* appends one object */
+	void (*progress)(void *arg, struct buf *b); /* appends one object */
+	/* Blocks until all is stored or the deadline (clock_mono_ms()); appends the receipt,
+	 * an object. 0, CONTROL_E_PENDING or a negative errno. */
+	int (*flush)(void *arg, uint64_t deadline_ms, struct buf *receipt);
+	/* Takes the mount out of the name space. 0, CONTROL_E_BUSY or a negative errno.
+	 * After 0 the owner comes to control_finish() soon. */
+	int (*unmount)(void *arg, uint64_t deadline_ms);
+};
+enum {
+	CONTROL_E_PENDING = 1,
+	CONTROL_E_BUSY
+};
+
+/* Listens for `dir` in run_dir (made when missing). -EADDRINUSE with a sentence when a
+ * living process serves this mount point already. */
+int control_start(const char *run_dir, const char *dir, const struct control_ops *ops,
+		  void *arg, struct control **out, struct why *why);
+
+/* Tells callers of "stop" how it ended: result 0, CONTROL_E_PENDING or a negative errno;
+ * `receipt` is an object. Takes no new callers from now on. */
+void control_finish(struct control *c, int result, const char *receipt);
+
+/* Removes the socket. 0, or CONTROL_E_BUSY when a flush is still waiting: then what `ops`
+ * stand on must stay until the process exits. Connections of "stop" close with the
+ * process. */
+int control_stop(struct control *c);
+
+/* Removes the socket's name only: before an exit that waits for nothing. */
+void control_unlink(struct control *c);
+
+/* The other end, by the socket's name (mounts.h). Answers a connected descriptor, or a
+ * negative errno: -ECONNREFUSED or -ENOENT when nobody listens there. */
+int control_connect(const char *run_dir, const char *name);

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/progress.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "fs/base/clock.h"
+#include "fs/base/units.h"
+
+#define WIDTH_MAX 120
+#define BAR_WIDTH 20
+#define REDRAW_MS 100
+
+void progress_init(struct progress *p, bool quiet)
+{
+	*p = (struct progress){.on = !quiet && isatty(STDERR_FILENO)};
+}
+
+static int terminal_width(void)
+{
+	struct winsize w;
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) < 0 || w.ws_col < 20)
+		return 80;
+	return w.ws_col < WIDTH_MAX ? w.ws_col : WIDTH_MAX;
+}
+
+void progress_format(char *out, int width, uint64_t files_done, uint64_t files_all,
+		     uint64_t bytes_done, uint64_t bytes_all, uint64_t elapsed_ms)
+{
+	char done[24], all[24], rate[24], eta[32] = "", bar[BAR_WIDTH + 1], line[256];
+	uint64_t per_s = elapsed_ms ? bytes_done * 1000 / elapsed_ms : 0;
+	int full = bytes_all ? (int)(bytes_done * BAR_WIDTH / bytes_all) : BAR_WIDTH;
+
+	for (int i = 0; i < BAR_WIDTH; i++)
+		bar[i] = i < full ? '#' : '.';
+	bar[BAR_WIDTH] = '\0';
+	units_format_size(done, sizeof(done), bytes_done);
+	units_format_size(all, sizeof(all), bytes_all);
+	units_format_size(rate, sizeof(rate), per_s);
+	if (per_s)
+		units_format_duration(eta, sizeof(eta),
+				      (bytes_all - bytes_done) * 1000 / per_s);
+	snprintf(line, sizeof(line),
+		 "[%s] %s of %s, %" PRIu64 " of %" PRIu64 " files, %s/s%s%s", bar, done,
+		 all, files_done, files_all, rate, *eta ? ", ETA " : "", eta);
+	snprintf(out, (size_t)width + 1, "%s", line);
+}
+
+void progress_show(struct progress *p, uint64_t files_stored, uint64_t files_pending,
+		   uint64_t bytes_stored, uint64_t bytes_pending)
+{
+	char line[WIDTH_MAX + 1];
+	uint64_t now = clock_mono_ms(), files, bytes;
+
+	if (!p->on)
+		return;
+	if (!p->begun) {
+		p->begun = true;
+		p->start_ms = now;
+		p->files_base = files_stored;
+		p->bytes_base = bytes_stored;
+	} else if (now - p->last_ms < REDRAW_MS) {
+		return;
+	}
+	p->last_ms = now;
+	files = files_stored - p->files_base;
+	bytes = bytes_stored - p->bytes_base;
+	progress_format(line, terminal_width() - 1, files, files + files_pending, bytes,
+			bytes + bytes_pending, now - p->start_ms);
+	fprintf(stderr, "\r\033[K%s", line);
+	fflush(stderr);
+}
+
+void progress_end(struct progress *p)
+{
+	if (p->begun)
+		fputc('\n', stderr);
+	p->begun = false;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One line on a terminal that says how far an upload is. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress {
+	bool on; /* standard error is a terminal */
+	bool begun;
+	uint64_t start_ms;
+	uint64_t last_ms;    /* when it was drawn */
+	uint64_t files_base; /* stored before we looked */
+	uint64_t bytes_base;
+};
+
+void progress_init(struct progress *p, bool quiet);
+/* Totals since the mount, and what is pending now. */
+void progress_show(struct progress *p, uint64_t files_stored, uint64_t files_pending,
+		   uint64_t bytes_stored, uint64_t bytes_pending);
+void progress_end(struct progress *p); /* leaves the cursor on a line of its own */
+
+/* The line without control sequences, at most `width` columns. Pure. */
+void progress_format(char *out, int width, uint64_t files_done, uint64_t files_all,
+		     uint64_t bytes_done, uint64_t bytes_all, uint64_t elapsed_ms);
