@@ -148,7 +148,14 @@ mount_src := \
 	fs/config.c \
 	fs/control.c \
 	fs/mounts.c \
-	fs/progress.c
+	fs/ops.c \
+	fs/ops_handle.c \
+	fs/ops_input.c \
+	fs/ops_output.c \
+	fs/ops_output_file.c \
+	fs/ops_reply.c \
+	fs/progress.c \
+	fs/session.c
 
 sluice_src :=
 

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call lives on the stack of the thread that took the request. When the tree says that it
+ * would block, the call is copied to the heap and queued for a worker, which runs it again
+ * from the start, without TREE_NOWAIT.
+ *
+ * Threads: the library's loop threads (classic), or one ring thread per core (io_uring),
+ * and the workers. A ring thread runs calls under its ring's lock, which replies of workers
+ * need too: so it must never wait for a worker. A full queue is therefore not waited for;
+ * the call then runs where it is.
+ *
+ * Interrupts: a deferred call gets a token; the library calls on_interrupt() when the
+ * kernel withdraws the request (classic transport only), and the tree lets the call end
+ * with -EINTR.
+ */
+#include "fs/ops.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/base/buf.h"
+#include "fs/base/check.h"
+#include "fs/base/clock.h"
+#include "fs/base/err.h"
+#include "fs/base/json.h"
+#include "fs/base/log.h"
+#include "fs/base/worker.h"
+#include "fs/input.h"
+#include "fs/ops_call.h"
+#include "fs/session.h"
+
+#define QUEUE_MAX 4096        /* deferred calls that wait for a worker */
+#define BUFFER_MAX (1u << 20) /* largest reply; the kernel's limit on one request */
+
+/* ---- buffers --------------------------------------------------------------------------- */
+
+static pthread_key_t buffer_key;
+static pthread_once_t buffer_once = PTHREAD_ONCE_INIT;
+
+static void make_buffer_key(void)
+{
+	check(pthread_key_create(&buffer_key, free) == 0);
+}
+
+char *call_buffer(fuse_req_t req, size_t size)
+{
+	char *data;
+
+#if FUSE_HAS_URING
+	size_t room = 0;
+
+	if (fuse_req_is_uring(req) &&
+	    fuse_req_get_payload(req, &data, &room, NULL) == 0 && room >= size)
+		return data;
+#else
+	(void)req;
+#endif
+	if (size > BUFFER_MAX)
+		return NULL;
+	pthread_once(&buffer_once, make_buffer_key);
+	data = pthread_getspecific(buffer_key);
+	if (!data) {
+		data = malloc(BUFFER_MAX);
+		if (data && pthread_setspecific(buffer_key, data)) {
+			free(data);
+			data = NULL;
+		}
+	}
+	return data;
+}
+
+/* ---- calls ----------------------------------------------------------------------------- */
+
+static bool over_ring(const struct call *c)
+{
+#if FUSE_HAS_URING
+	if (fuse_req_is_uring(c->req)) {
+		session_saw_uring(c->ops->config.session);
+		return true;
+	}
+#else
+	(void)c;
+#endif
+	return false;
+}
+
+struct call call_make(fuse_req_t req, call_fn run, fuse_ino_t ino, const char *name,
+		      const struct fuse_file_info *fi)
+{
+	struct call c = {
+		.run = run,
+		.ops = fuse_req_userdata(req),
+		.req = req,
+		.ino = ino,
+		.name = name,
+	};
+
+	if (fi) {
+		c.fi = *fi;
+		c.has_fi = true;
+	}
+	return c;
+}
+
+void call_fail(fuse_req_t req, int r)
+{
+	if (r > 0 || r < -4095) {
+		log_error("a request ended with an unknown condition value=%d", r);
+		r = -EIO;
+	}
+	if (r == -EIO || r == -ESTALE || r == -ENOSPC) {
+		struct ops *o = fuse_req_userdata(req);
+
+		atomic_fetch_add_explicit(&o->errors, 1, memory_order_relaxed);
+		atomic_store_explicit(&o->last_error, -r, memory_order_relaxed);
+		atomic_store_explicit(&o->last_error_ns, clock_real_ns(),
+				      memory_order_relaxed);
+	}
+	fuse_reply_err(req, -r);
+}
+
+static void finish(struct call *c, int r)
+{
+	if (r != 0)
+		call_fail(c->req, r);
+}
+
+static void on_interrupt(fuse_req_t req, void *token)
+{
+	const struct ops *o = fuse_req_userdata(req);
+
+	if (o->config.input)
+		input_interrupt(o->config.input, (uint64_t)(uintptr_t)token);
+}
+
+static void run_deferred(void *arg)
+{
+	struct call *c = arg;
+
+	if (c->ops->config.input)
+		input_set_token(c->token);
+	finish(c, fuse_req_interrupted(c->req) ? -EINTR : c->run(c, 0));
+	if (c->ops->config.input)
+		input_set_token(0);
+	free(c);
+}
+
+/* A copy that outlives the request's buffer. */
+static struct call *copy(const struct call *c)
+{
+	size_t name = c->name ? strlen(c->name) + 1 : 0;
+	size_t new_name = c->new_name ? strlen(c->new_name) + 1 : 0;
+	struct call *d = malloc(sizeof(*d) + name + new_name);
+	char *strings = (char *)(d + 1);
+
+	if (!d)
+		return NULL;
+	*d = *c;
+	if (name)
+		d->name = memcpy(strings, c->name, name);
+	if (new_name)
+		d->new_name = memcpy(strings + name, c->new_name, new_name);
+	return d;
+}
+
+static void defer(struct call *c)
+{
+	struct ops *o = c->ops;
+	struct call *d = copy(c);
+
+	if (d) {
+		d->token = atomic_fetch_add(&o->tokens, 1) + 1;
+		fuse_req_interrupt_func(d->req, on_interrupt,
+					(void *)(uintptr_t)d->token);
+		if (worker_try_submit(o->workers, run_deferred, d)) {
+			atomic_fetch_add_explicit(&o->deferred, 1, memory_order_relaxed);
+			return;
+		}
+		free(d);
+	}
+	atomic_fetch_add_explicit(&o->inlined, 1, memory_order_relaxed);
+	finish(c, c->run(c, 0));
+}
+
+void call_start(struct call *c)
+{
+	int r;
+
+	over_ring(c);
+	r = c->run(c, TREE_NOWAIT);
+	if (r == TREE_E_WAIT)
+		defer(c);
+	else
+		finish(c, r);
+}
+
+void call_start_blocking(struct call *c)
+{
+	if (over_ring(c))
+		defer(c);
+	else
+		finish(c, c->run(c, 0));
+}
+
+/* ---- the mount ------------------------------------------------------------------------- */
+
+void ops_common_init(void *user, struct fuse_conn_info *conn)
+{
+	struct ops *o = user;
+
+	session_negotiate(o->config.session, conn);
+}
+
+int ops_new(const struct ops_config *config, struct ops **out)
+{
+	static const struct backing_kernel kernel = {handle_kernel_open,
+						     handle_kernel_close};
+	struct ops *o = calloc(1, sizeof(*o));
+	int r;
+
+	if (!o)
+		return err_origin(-ENOMEM);
+	check(!config->input != !config->output);
+	o->config = *config;
+	lock_init(&o->lock);
+	list_init(&o->handles);
+	r = backing_new(&kernel, &o->backing);
+	if (r == 0)
+		r = worker_pool_new(&o->workers, "sluice-io", (int)config->thread_count,
+				    QUEUE_MAX);
+	if (r < 0) {
+		ops_free(o);
+		return err_trace(r);
+	}
+	*out = o;
+	return 0;
+}
+
+void ops_set_session(struct ops *o, struct session *session)
+{
+	o->config.session = session;
+}
+
+struct ops *ops_free(struct ops *o)
+{
+	if (!o)
+		return NULL;
+	worker_pool_free(o->workers);
+	handle_close_all(o);
+	backing_free(o->backing);
+	lock_fini(&o->lock);
+	free(o);
+	return NULL;
+}
+
+void ops_status_json(struct ops *o, struct buf *b)
+{
+	struct backing_stats stats;
+
+	backing_stats(o->backing, &stats);
+	json_begin_object(b, "opens");
+	for (int i = 0; i < BACKING_MODE_N; i++)
+		json_put_uint(b, backing_mode_name((enum backing_mode)i), stats.opens[i]);
+	json_end_object(b);
+	if (stats.refused)
+		json_put_string(b, "passthrough_error", strerror(-stats.last_error));
+	json_put_uint(b, "errors", atomic_load(&o->errors));
+	json_put_uint(b, "deferred", atomic_load(&o->deferred));
+	json_put_uint(b, "inlined", atomic_load(&o->inlined));
+}
+
+void ops_last_error_json(struct ops *o, struct buf *b)
+{
+	int error = atomic_load(&o->last_error);
+
+	if (!error)
+		return;
+	json_begin_object(b, "last_error");
+	json_put_string(b, "message", strerror(error));
+	json_put_int(b, "at", atomic_load(&o->last_error_ns) / 1000000000);
+	json_end_object(b);
+}

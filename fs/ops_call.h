@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside fs/ops*.c: one request on its way. */
+#pragma once
+
+#include <limits.h>
+#include <stdatomic.h>
+
+#include "fs/base/list.h"
+#include "fs/base/lock.h"
+#include "fs/ops.h"
+
+#define OPS_SMALL_FILE 65536 /* below it the page cache beats passthrough */
+#define OPS_TTL_MAX_MS (365ull * 86400 * 1000)
+
+struct ops {
+	struct ops_config config;
+	struct lock lock;    /* handles */
+	struct list handles; /* all that are open */
+	struct backing *backing;
+	struct worker_pool *workers;
+	_Atomic uint64_t tokens;   /* last interrupt token given out */
+	_Atomic uint64_t deferred; /* calls handed to workers */
+	_Atomic uint64_t inlined;  /* calls that blocked their thread: queue full */
+	_Atomic uint64_t
+		errors;         /* replies that mean trouble with the store or the disk */
+	_Atomic int last_error; /* of those: an errno */
+	_Atomic int64_t last_error_ns;
+};
+
+struct call;
+
+/* Does the work and replies. 0: replied; TREE_E_WAIT: only with TREE_NOWAIT, nothing done
+ * yet; negative: reply this error. */
+typedef int (*call_fn)(struct call *c, unsigned int flags);
+
+struct call {
+	call_fn run;
+	struct ops *ops;
+	fuse_req_t req;
+	fuse_ino_t ino; /* the inode, or the directory of `name` */
+	fuse_ino_t new_parent;
+	const char *name;     /* borrowed from the request; copied when deferred */
+	const char *new_name; /* or a link's target, or an attribute's name */
+	uint64_t off;
+	size_t size;
+	mode_t mode;
+	unsigned int set; /* rename: flags; setattr: FUSE_SET_ATTR_*; fallocate: mode */
+	bool flag;        /* readdir: plus; fsync: data only */
+	bool has_fi;
+	struct fuse_file_info fi;
+	struct stat attr; /* setattr */
+	uint64_t token;   /* for input_interrupt() */
+};
+
+/* A call for this request; `fi` may be NULL. */
+struct call call_make(fuse_req_t req, call_fn run, fuse_ino_t ino, const char *name,
+		      const struct fuse_file_info *fi);
+
+/* Runs it here without blocking on the network, or hands it to a worker. */
+void call_start(struct call *c);
+
+/* For what always waits for the disk: runs it here where a pool of threads takes requests,
+ * by a worker where one thread per core does (io_uring). */
+void call_start_blocking(struct call *c);
+
+/* Room for the data of a reply: the ring's own where there is one, else this thread's.
+ * NULL: no memory. */
+char *call_buffer(fuse_req_t req, size_t size);
+
+void call_fail(fuse_req_t req, int r);
+
+/* An open file or directory, in fi->fh. */
+typedef void (*handle_close_fn)(void *file);
+struct handle {
+	struct list link;
+	enum backing_mode mode; /* of a file */
+	void *file;            /* struct input_file, output_file, input_dir, output_dir */
+	handle_close_fn close; /* for those that are still open at the end */
+};
+static inline struct handle *call_handle(const struct call *c)
+{
+	return (struct handle *)(uintptr_t)c->fi.fh;
+}
+/* Grants a mode and fills fi. `fd` is taken; -1: none. NULL: no memory. */
+struct handle *handle_open(struct call *c, void *file, handle_close_fn close, int fd,
+			   bool cached, bool keep);
+struct handle *handle_open_dir(struct call *c, void *dir, handle_close_fn close);
+void *handle_close_dir(struct ops *o, struct handle *h);
+void handle_close_all(struct ops *o);      /* no call is under way */
+int handle_kernel_open(void *ctx, int fd); /* ctx: a fuse_req_t */
+void handle_kernel_close(void *ctx, int id);
+/* Gives the mode back and frees the handle; the file is the caller's. */
+void *handle_close(struct ops *o, fuse_req_t req, fuse_ino_t ino, struct handle *h);
+
+void call_stat(const struct tree_attr *attr, struct stat *st);
+void call_entry(const struct tree_attr *attr, struct fuse_entry_param *entry);
+double call_timeout(uint64_t ttl_ms);
+int call_reply_absent(const struct call *c); /* a name that is not there, remembered */
+
+/* Listing: entries go into a buffer of the reply. */
+struct listing {
+	struct call *call;
+	char *data;
+	size_t used;
+};
+int listing_begin(struct call *c, struct listing *l); /* emits "." and ".." */
+int listing_fill(void *listing, const char *name, const struct tree_attr *attr,
+		 uint64_t next);
+/* The tree's cookie to go on from. */
+uint64_t listing_cookie(const struct call *c);
+/* Replies what is there; `r` is the tree's answer. */
+int listing_end(struct listing *l, int r);
+
+void ops_common_init(void *user, struct fuse_conn_info *conn);

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * FUSE requests on /output: open files and directories.
+ *
+ * A file whose content is wholly staged is passed through: its reads and writes never come
+ * here. Where files can be passed through, one that is not goes past the page cache, since
+ * page-cache opens would keep later ones from it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "fs/base/err.h"
+#include "fs/ops_call.h"
+#include "fs/ops_file.h"
+#include "fs/output.h"
+#include "fs/session.h"
+
+static struct output *tree(const struct call *c)
+{
+	return c->ops->config.output;
+}
+
+static struct output_owner owner(const struct call *c)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
+
+	return (struct output_owner){.uid = ctx->uid, .gid = ctx->gid};
+}
+
+static int reply_done(const struct call *c, int r)
+{
+	if (r == 0)
+		fuse_reply_err(c->req, 0);
+	return r;
+}
+
+/* ---- directories ----------------------------------------------------------------------- */
+
+static void close_dir(void *dir)
+{
+	output_closedir(dir);
+}
+
+static int run_opendir(struct call *c, unsigned int flags)
+{
+	struct output_dir *dir;
+	struct handle *h;
+	int r = output_opendir(tree(c), c->ino, flags, &dir);
+
+	if (r != 0)
+		return r;
+	h = handle_open_dir(c, dir, close_dir);
+	if (!h) {
+		output_closedir(dir);
+		return err_origin(-ENOMEM);
+	}
+	if (fuse_reply_open(c->req, &c->fi) < 0)
+		output_closedir(handle_close_dir(c->ops, h));
+	return 0;
+}
+
+void ops_file_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_opendir, ino, NULL, fi);
+
+	call_start(&c);
+}
+
+static int run_readdir(struct call *c, unsigned int flags)
+{
+	struct listing l;
+	int r = listing_begin(c, &l);
+
+	if (r == 0)
+		r = output_readdir(call_handle(c)->file, listing_cookie(c), c->flag,
+				   flags, listing_fill, &l);
+	return listing_end(&l, r);
+}
+
+static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		 struct fuse_file_info *fi, bool plus)
+{
+	struct call c = call_make(req, run_readdir, ino, NULL, fi);
+
+	c.size = size;
+	c.off = (uint64_t)off;
+	c.flag = plus;
+	call_start(&c);
+}
+
+void ops_file_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		      struct fuse_file_info *fi)
+{
+	list(req, ino, size, off, fi, false);
+}
+
+void ops_file_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			  struct fuse_file_info *fi)
+{
+	list(req, ino, size, off, fi, true);
+}
+
+void ops_file_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ops *o = fuse_req_userdata(req);
+
+	(void)ino;
+	output_closedir(handle_close_dir(o, (struct handle *)(uintptr_t)fi->fh));
+	fuse_reply_err(req, 0);
+}
+
+static int run_fsyncdir(struct call *c, unsigned int flags)
+{
+	(void)flags;
+	return reply_done(c, output_fsyncdir(tree(c), c->ino));
+}
+
+void ops_file_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only,
+		       struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_fsyncdir, ino, NULL, fi);
+
+	(void)data_only;
+	call_start_blocking(&c);
+}
+
+/* ---- files ----------------------------------------------------------------------------- */
+
+static void close_file(void *file)
+{
+	output_release(file);
+}
+
+/* Fills c->fi for `file` of inode `ino`. */
+static struct handle *grant(struct call *c, struct output_file *file)
+{
+	const struct session *session = c->ops->config.session;
+	bool pass = session_passes_through(session);
+	int fd = pass ? output_backing_fd(file) : -1;
+
+	return handle_open(c, file, close_file, fd, !pass, false);
+}
+
+static int run_create(struct call *c, unsigned int flags)
+{
+	struct fuse_entry_param entry;
+	struct output_file *file;
+	struct tree_attr attr;
+	struct handle *h;
+	int r;
+
+	(void)flags;
+	r = output_create(tree(c), c->ino, c->name, c->mode, c->fi.flags, owner(c), &attr,
+			  &file);
+	if (r != 0)
+		return r;
+	c->ino = attr.ino;
+	h = grant(c, file);
+	if (!h) {
+		output_release(file);
+		output_forget(tree(c), attr.ino, 1);
+		return err_origin(-ENOMEM);
+	}
+	call_entry(&attr, &entry);
+	if (fuse_reply_create(c->req, &entry, &c->fi) < 0) {
+		output_release(handle_close(c->ops, c->req, attr.ino, h));
+		output_forget(tree(c), attr.ino, 1);
+	}
+	return 0;
+}
+
+void ops_file_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		     struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_create, parent, name, fi);
+
+	c.mode = mode;
+	call_start_blocking(&c);
+}
+
+static int run_open(struct call *c, unsigned int flags)
+{
+	struct output_file *file;
+	struct handle *h;
+	int r;
+
+	r = output_open(tree(c), c->ino, c->fi.flags, flags, &file);
+	if (r != 0)
+		return r;
+	h = grant(c, file);
+	if (!h) {
+		output_release(file);
+		return err_origin(-ENOMEM);
+	}
+	c->fi.noflush = (c->fi.flags & O_ACCMODE) == O_RDONLY;
+	if (fuse_reply_open(c->req, &c->fi) < 0)
+		output_release(handle_close(c->ops, c->req, c->ino, h));
+	return 0;
+}
+
+void ops_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_open, ino, NULL, fi);
+
+	call_start(&c);
+}
+
+static int run_read(struct call *c, unsigned int flags)
+{
+	char *data = call_buffer(c->req, c->size);
+	size_t got = 0;
+	int r;
+
+	if (!data)
+		return err_origin(-ENOMEM);
+	r = output_read(call_handle(c)->file, c->off, data, c->size, flags, &got);
+	if (r == 0)
+		fuse_reply_buf(c->req, data, got);
+	return r;
+}
+
+void ops_file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		   struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_read, ino, NULL, fi);
+
+	c.size = size;
+	c.off = (uint64_t)off;
+	call_start(&c);
+}
+
+/* In the thread that took it: the bytes are in that thread's buffer. */
+void ops_file_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
+		    off_t off, struct fuse_file_info *fi)
+{
+	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
+	int r = output_write(h->file, (uint64_t)off, data, size);
+
+	(void)ino;
+	if (r == 0)
+		fuse_reply_write(req, size);
+	else
+		call_fail(req, r);
+}
+
+static int run_flush(struct call *c, unsigned int flags)
+{
+	(void)flags;
+	return reply_done(c, output_flush(call_handle(c)->file));
+}
+
+void ops_file_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_flush, ino, NULL, fi);
+
+	/* Libraries before 3.17 may send it for read-only opens all the same. */
+	if ((fi->flags & O_ACCMODE) == O_RDONLY)
+		fuse_reply_err(req, 0);
+	else
+		call_start_blocking(&c);
+}
+
+static int run_fsync(struct call *c, unsigned int flags)
+{
+	(void)flags;
+	return reply_done(c, output_fsync(call_handle(c)->file, c->flag));
+}
+
+void ops_file_fsync(fuse_req_t req, fuse_ino_t ino, int data_only,
+		    struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_fsync, ino, NULL, fi);
+
+	c.flag = data_only;
+	call_start_blocking(&c);
+}
+
+static int run_release(struct call *c, unsigned int flags)
+{
+	(void)flags;
+	output_release(handle_close(c->ops, c->req, c->ino, call_handle(c)));
+	return reply_done(c, 0);
+}
+
+void ops_file_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_release, ino, NULL, fi);
+
+	call_start_blocking(&c);
+}
+
+static int run_fallocate(struct call *c, unsigned int flags)
+{
+	(void)flags;
+	return reply_done(
+		c, output_fallocate(call_handle(c)->file, (int)c->set, c->off, c->size));
+}
+
+void ops_file_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+			struct fuse_file_info *fi)
+{
+	struct call c = call_make(req, run_fallocate, ino, NULL, fi);
+
+	c.set = (unsigned int)mode;
+	c.off = (uint64_t)off;
+	c.size = (size_t)len;
+	call_start_blocking(&c);
+}
+
+void ops_file_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		    struct fuse_file_info *fi)
+{
+	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
+	uint64_t result = 0;
+	int r = output_lseek(h->file, (uint64_t)off, whence, &result);
+
+	(void)ino;
+	if (r == 0)
+		fuse_reply_lseek(req, (off_t)result);
+	else
+		call_fail(req, r);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connection to the kernel: mounting, what it can do, the loop, unmounting. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct buf;
+struct fuse_conn_info;
+struct fuse_lowlevel_ops;
+struct session;
+struct why;
+
+struct session_config {
+	const char *dir;       /* mount point; all strings borrowed for ever */
+	const char *source;    /* shown in the mount table */
+	const char *local_dir; /* where files that may be passed through lie */
+	bool read_only, no_exec, allow_other;
+	bool passthrough_wanted;
+	bool uring_wanted;
+	bool uring_enable; /* set the kernel's parameter, as root */
+	bool readdirplus_always;
+	unsigned int loop_threads;
+};
+
+/* Creates the session and mounts it. `user` is what ops get as fuse_req_userdata().
+ * Errors come with a sentence. */
+int session_open(const struct session_config *config, const struct fuse_lowlevel_ops *ops,
+		 void *user, struct session **out, struct why *why);
+
+/* For the init operation: asks for what both sides can do. */
+void session_negotiate(struct session *s, struct fuse_conn_info *conn);
+
+/* Whether the kernel takes backing files. Settled once init is over. */
+bool session_passes_through(const struct session *s);
+/* Whether a file that is opened past the page cache can still be mapped shared. */
+bool session_maps_direct(const struct session *s);
+/* Tells that a request came over io_uring; cheap. */
+void session_saw_uring(struct session *s);
+
+/* Serves until the mount is gone. 0 or a negative errno. */
+int session_loop(struct session *s);
+
+/* Takes the mount out of the name space; what still uses it holds it: SESSION_E_BUSY. */
+enum {
+	SESSION_E_BUSY = 1
+};
+int session_unmount(struct session *s);
+
+/* The same by force: what uses it gets errors. The loop ends soon. */
+void session_detach(struct session *s);
+
+/* After the loop. Takes NULL, returns NULL. */
+struct session *session_free(struct session *s);
+
+void session_status_json(const struct session *s,
+			 struct buf *b); /* one object's members */
