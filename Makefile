@@ -145,8 +145,15 @@ fs_src := \
 mount_src := \
 	fs/backing.c \
 	fs/client.c \
+	fs/cmd_check.c \
+	fs/cmd_flush.c \
+	fs/cmd_mount.c \
+	fs/cmd_recover.c \
+	fs/cmd_status.c \
+	fs/cmd_umount.c \
 	fs/config.c \
 	fs/control.c \
+	fs/daemon.c \
 	fs/mounts.c \
 	fs/ops.c \
 	fs/ops_handle.c \
@@ -155,7 +162,9 @@ mount_src := \
 	fs/ops_output_file.c \
 	fs/ops_reply.c \
 	fs/progress.c \
-	fs/session.c
+	fs/serve.c \
+	fs/session.c \
+	fs/stack.c
 
 sluice_src :=
 

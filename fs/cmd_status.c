@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fs/base/cleanup.h"
+#include "fs/base/err.h"
+#include "fs/base/exit.h"
+#include "fs/base/log.h"
+#include "fs/base/units.h"
+#include "fs/client.h"
+#include "fs/cmd.h"
+#include "fs/mounts.h"
+
+#define ANSWER_TIMEOUT_MS 5000
+
+struct status_options {
+	bool json;
+};
+
+static const struct opt_spec specs[] = {
+	{"json", 0, OPT_FLAG, offsetof(struct status_options, json), NULL, 0, 0, NULL,
+	 "print JSON", NULL},
+	{0},
+};
+
+/* ---- asking ---------------------------------------------------------------------------- */
+
+/* What can be said of a mount whose process cannot be asked. */
+static json_t *unserved(const struct mounts_entry *entry, const char *state)
+{
+	return json_pack("{s:i, s:s, s:s, s:s, s:s}", "version", 1, "dir", entry->dir,
+			 "source", entry->source, "role",
+			 entry->read_only ? "input" : "output", "state", state);
+}
+
+/* The status object of `dir`. 0; CLIENT_E_NOBODY; -ETIMEDOUT: it hangs. */
+static int ask(const char *dir, json_t **out, struct why *why)
+{
+	struct client *c = NULL;
+	int r = client_open(dir, &c, why);
+
+	if (r != 0)
+		return r;
+	r = client_send(c, "status", UINT64_MAX);
+	if (r == 0)
+		r = client_read(c, ANSWER_TIMEOUT_MS, out);
+	client_close(c);
+	return r == CLIENT_E_END ? CLIENT_E_NOBODY : err_trace(r);
+}
+
+/* Of a mount in the kernel's table: always an object, or NULL without memory. */
+static json_t *look_at(const struct mounts_entry *entry)
+{
+	struct why why = {""};
+	json_t *status = NULL;
+	int r = ask(entry->dir, &status, &why);
+
+	if (r == 0)
+		return status;
+	return unserved(entry, r == CLIENT_E_NOBODY ? "dead" : "hung");
+}
+
+static int add_mount(void *arg, const struct mounts_entry *entry)
+{
+	return json_array_append_new(arg, look_at(entry)) < 0 ? -ENOMEM : 0;
+}
+
+static bool listed(const json_t *mounts, const char *dir)
+{
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach(mounts, i, mount)
+	{
+		const char *other = json_string_value(json_object_get(mount, "dir"));
+
+		if (other && !strcmp(other, dir))
+			return true;
+	}
+	return false;
+}
+
+/* A process that drains after its mount was taken away is not in the kernel's table: the
+ * sockets lead to it. */
+static void add_draining(json_t *mounts)
+{
+	_cleanup_(closedirp) DIR *d = NULL;
+	char run_dir[PATH_MAX];
+	struct dirent *e;
+
+	if (mounts_run_dir(run_dir, sizeof(run_dir), NULL) < 0)
+		return;
+	d = opendir(run_dir);
+	while (d && (e = readdir(d))) {
+		struct client *c = NULL;
+		json_t *status = NULL;
+		const char *dir;
+
+		if (!strstr(e->d_name, ".sock") ||
+		    client_open_socket(run_dir, e->d_name, &c))
+			continue;
+		if (client_send(c, "status", UINT64_MAX) == 0 &&
+		    client_read(c, ANSWER_TIMEOUT_MS, &status) == 0) {
+			dir = json_string_value(json_object_get(status, "dir"));
+			if (dir && !listed(mounts, dir))
+				json_array_append(mounts, status);
+		}
+		json_decref(status);
+		client_close(c);
+	}
+}
+
+/* ---- showing --------------------------------------------------------------------------- */
+
+static const char *text(const json_t *o, const char *name, const char *otherwise)
+{
+	const char *s = json_string_value(json_object_get(o, name));
+
+	return s ? s : otherwise;
+}
+
+static uint64_t number(const json_t *o, const char *name)
+{
+	json_int_t n = json_integer_value(json_object_get(o, name));
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+static void print_feature(const json_t *fuse, const char *name, const char *label)
+{
+	const json_t *f = json_object_get(fuse, name);
+	bool used = json_is_true(json_object_get(f, "used"));
+
+	printf("%s %s%s%s%s", label, used ? "yes" : "no", used ? "" : " (",
+	       used ? "" : text(f, "why", "unknown"), used ? "" : ")");
+}
+
+static void print_fuse(const json_t *fuse)
+{
+	printf("  kernel     ");
+	print_feature(fuse, "passthrough", "passthrough");
+	print_feature(fuse, "io_uring", ", io_uring");
+	printf(", readdirplus %s, libfuse %s\n",
+	       json_is_true(json_object_get(fuse, "readdirplus")) ? "yes" : "no",
+	       text(fuse, "libfuse", "?"));
+}
+
+static void print_input(const json_t *in, const json_t *cache)
+{
+	uint64_t all = number(in, "bytes_read"), hit = number(in, "bytes_hit");
+	char read[24], fetched[24], used[24], max[24];
+
+	units_format_size(read, sizeof(read), all);
+	units_format_size(fetched, sizeof(fetched), number(in, "bytes_fetched"));
+	units_format_size(used, sizeof(used), number(cache, "size_used"));
+	units_format_size(max, sizeof(max), number(cache, "size_max"));
+	printf("  read       %s in %" PRIu64 " reads, %d%% from the cache, %s fetched\n",
+	       read, number(in, "reads"), all ? (int)(hit * 100 / all) : 0, fetched);
+	printf("  cache      %s of %s in %s\n", used, max, text(cache, "dir", "?"));
+	if (number(in, "hidden_keys"))
+		printf("  hidden     %" PRIu64
+		       " keys that cannot be paths; \"sluice check\" "
+		       "lists them\n",
+		       number(in, "hidden_keys"));
+}
+
+static void print_output(const json_t *out)
+{
+	char pending[24], stored[24], age[32];
+	uint64_t files = number(out, "files_pending");
+
+	units_format_size(pending, sizeof(pending), number(out, "bytes_pending"));
+	units_format_size(stored, sizeof(stored), number(out, "bytes_stored"));
+	units_format_duration(age, sizeof(age), number(out, "oldest_pending_ms"));
+	printf("  pending    %" PRIu64 " files, %s%s%s\n", files, pending,
+	       files ? ", oldest " : "", files ? age : "");
+	printf("  stored     %" PRIu64 " files, %s since the mount; %" PRIu64 " open\n",
+	       number(out, "files_stored"), stored, number(out, "files_open"));
+	if (text(out, "last_failure", NULL)) {
+		char shown[512];
+
+		printf("  failures   %" PRIu64 ", last: %s\n", number(out, "failures"),
+		       log_escape(shown, sizeof(shown), text(out, "last_failure", "")));
+	}
+}
+
+static void print_error(const json_t *error)
+{
+	char ago[32];
+	int64_t at = json_integer_value(json_object_get(error, "at"));
+	int64_t now = time(NULL);
+
+	units_format_duration(ago, sizeof(ago),
+			      now > at ? (uint64_t)(now - at) * 1000 : 0);
+	printf("  last error %s, %s ago\n", text(error, "message", "?"), ago);
+}
+
+static void print_status(const json_t *status)
+{
+	const json_t *in = json_object_get(status, "input");
+	const json_t *out = json_object_get(status, "output");
+	char dir[PATH_MAX], source[1300];
+	const char *state = text(status, "state", "?");
+
+	printf("%s  %s of %s: %s", log_escape(dir, sizeof(dir), text(status, "dir", "?")),
+	       text(status, "role", "?"),
+	       log_escape(source, sizeof(source), text(status, "source", "?")), state);
+	if (json_object_get(status, "pid"))
+		printf(" (pid %" PRIu64 ")", number(status, "pid"));
+	putchar('\n');
+	if (!strcmp(state, "dead") || !strcmp(state, "hung")) {
+		printf("  its process %s; \"sluice umount%s %s\" takes it away\n",
+		       !strcmp(state, "dead") ? "is not there" : "does not answer",
+		       !strcmp(state, "dead") ? "" : " --force", dir);
+		return;
+	}
+	print_fuse(json_object_get(status, "fuse"));
+	if (in)
+		print_input(in, json_object_get(status, "cache"));
+	if (out)
+		print_output(out);
+	if (json_object_get(status, "last_error"))
+		print_error(json_object_get(status, "last_error"));
+}
+
+static void print_json(const json_t *o)
+{
+	json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+}
+
+/* ---- the command ----------------------------------------------------------------------- */
+
+static int status_of_all(bool as_json)
+{
+	json_t *mounts = json_array(), *root;
+	const json_t *mount;
+	size_t i;
+	int r;
+
+	r = mounts_each(add_mount, mounts);
+	if (r < 0) {
+		json_decref(mounts);
+		return EXIT_INTERNAL;
+	}
+	add_draining(mounts);
+	if (as_json) {
+		root = json_pack("{s:i, s:O}", "version", 1, "mounts", mounts);
+		print_json(root);
+		json_decref(root);
+	} else {
+		json_array_foreach(mounts, i, mount) print_status(mount);
+		if (!json_array_size(mounts))
+			puts("no mounts");
+	}
+	json_decref(mounts);
+	return EXIT_OK;
+}
+
+static int status_of(const char *given, bool as_json)
+{
+	struct mounts_entry entry;
+	struct why why = {""};
+	char dir[PATH_MAX];
+	json_t *status = NULL;
+	int r;
+
+	r = mounts_path(given, dir, &why);
+	if (r < 0)
+		return cmd_fail(EXIT_CONFIG, &why);
+	if (mounts_find(dir, &entry) == 0 && !strcmp(entry.type, MOUNTS_TYPE)) {
+		status = look_at(&entry);
+	} else if (ask(dir, &status, &why) != 0) {
+		why_set(&why, -ENOENT, "%s: nothing of sluice is mounted there", dir);
+		return cmd_fail(EXIT_CONFIG, &why);
+	}
+	if (as_json)
+		print_json(status);
+	else
+		print_status(status);
+	r = json_object_get(status, "pid") ? EXIT_OK : EXIT_UNAVAILABLE;
+	json_decref(status);
+	return r;
+}
+
+static int run(void *arg, int argc, char **argv)
+{
+	const struct status_options *options = arg;
+
+	return argc ? status_of(argv[0], options->json) : status_of_all(options->json);
+}
+
+const struct command cmd_status = {
+	.name = "status",
+	.args = "[DIR]",
+	.summary = "show mounts: what they serve, how, and what is pending",
+	.examples = "  sluice status\n"
+		    "  sluice status /output --json | jq .output.files_pending\n",
+	.options = specs,
+	.options_size = sizeof(struct status_options),
+	.args_min = 0,
+	.args_max = 1,
+	.run = run,
+};

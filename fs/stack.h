@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a mount stands on, from the store up:
+ *
+ *   input:   origin -> cache -> input tree
+ *   output:  origin -> (stage, journal, uploader) output tree
+ */
+#pragma once
+
+struct cache;
+struct config;
+struct input;
+struct origin;
+struct output;
+struct why;
+
+struct stack {
+	struct origin *origin;
+	struct cache *cache;   /* input only */
+	struct input *input;   /* one of */
+	struct output *output; /* the two */
+};
+
+/* Builds the chain of config->role and asks the store whether it may be used. Returns 0 or
+ * the enum exit_code that says why not, with a sentence; nothing is left then. */
+int stack_open(const struct config *config, struct stack *s, struct why *why);
+
+/* Only the origin, probed: for commands that just ask the store. */
+int stack_open_origin(const struct config *config, struct stack *s, struct why *why);
+
+/* Top down. What output has not uploaded stays on disk. */
+void stack_close(struct stack *s);
