@@ -139,10 +139,21 @@ static const char *or_env(const char *value, const char *name)
 	return value && *value ? value : NULL;
 }
 
-static int open_oss(const struct backend_config *config, const struct backend_source *s,
-		    struct origin **out, struct creds **creds, struct why *why)
+/* What the configuration says of a bucket, with credentials opened: oss->creds is the
+ * caller's. `e` holds the texts that `oss` points to. */
+static int configure_oss(const struct backend_config *config,
+			 const struct backend_source *s, struct endpoint *e,
+			 struct oss_config *oss, struct why *why)
 {
-	struct oss_config oss = {
+	int r = endpoint_resolve(or_env(config->endpoint, "OSS_ENDPOINT"),
+				 or_env(config->region, "OSS_REGION"), config->addressing,
+				 e, why);
+
+	*oss = (struct oss_config){
+		.tls = e->tls,
+		.host = e->host,
+		.region = e->region,
+		.addressing = e->addressing,
 		.signature = config->signature,
 		.bucket = s->bucket,
 		.prefix = s->prefix,
@@ -151,33 +162,55 @@ static int open_oss(const struct backend_config *config, const struct backend_so
 		.connections_max = config->connections_max,
 		.timeout_ms = config->timeout_ms,
 	};
-	struct endpoint e;
-	int r = endpoint_resolve(or_env(config->endpoint, "OSS_ENDPOINT"),
-				 or_env(config->region, "OSS_REGION"), config->addressing,
-				 &e, why);
-
+	if (r >= 0)
+		r = creds_open(config->credentials, &oss->creds, why);
 	if (r < 0)
 		return err_trace(r);
-	r = creds_open(config->credentials, creds, why);
-	if (r < 0)
-		return err_trace(r);
-	if (!e.region[0] && creds_is_anonymous(*creds))
-		oss.signature = SIGNATURE_V1; /* nothing is signed: no region is needed */
-	if (!e.region[0] && oss.signature == SIGNATURE_V4) {
-		*creds = creds_close(*creds);
+	if (!e->region[0] && creds_is_anonymous(oss->creds))
+		oss->signature =
+			SIGNATURE_V1; /* nothing is signed: no region is needed */
+	if (!e->region[0] && oss->signature == SIGNATURE_V4) {
+		oss->creds = creds_close(oss->creds);
 		return why_set(why, err_origin(-EINVAL),
 			       "endpoint %s gives no region: add --region (for example "
 			       "cn-hangzhou)",
-			       e.host);
+			       e->host);
 	}
-	oss.tls = e.tls;
-	oss.host = e.host;
-	oss.region = e.region;
-	oss.addressing = e.addressing;
-	oss.creds = *creds;
+	return 0;
+}
+
+static int open_oss(const struct backend_config *config, const struct backend_source *s,
+		    struct origin **out, struct creds **creds, struct why *why)
+{
+	struct endpoint e = {0};
+	struct oss_config oss;
+	int r = configure_oss(config, s, &e, &oss, why);
+
+	if (r < 0)
+		return err_trace(r);
 	r = oss_origin_open(&oss, out, why);
 	if (r < 0)
-		*creds = creds_close(*creds);
+		oss.creds = creds_close(oss.creds);
+	*creds = oss.creds;
+	return err_trace(r);
+}
+
+int backend_create_bucket(const struct backend_config *config, struct why *why)
+{
+	struct backend_source s;
+	struct endpoint e = {0};
+	struct oss_config oss;
+	int r = backend_parse(config->source, &s, why);
+
+	if (r == 0 && s.kind != BACKEND_OSS)
+		r = why_set(why, err_origin(-EINVAL), "%s: only oss:// has buckets",
+			    config->source);
+	if (r == 0)
+		r = configure_oss(config, &s, &e, &oss, why);
+	if (r < 0)
+		return err_trace(r);
+	r = oss_bucket_create(&oss, why);
+	creds_close(oss.creds);
 	return err_trace(r);
 }
 

@@ -58,3 +58,7 @@ struct backend_config {
  * credentials, credential file readable by others). May wait for a metadata service. */
 int backend_open(const struct backend_config *config, struct origin **out,
 		 struct why *why);
+
+/* Creates the bucket of an oss:// source. One that is ours already is success; somebody
+ * else's is -EEXIST. One try. */
+int backend_create_bucket(const struct backend_config *config, struct why *why);
