@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Deleting many keys: DeleteMultipleObjects in its verbose form, which lists what is gone.
- * What is not listed is sent again (protocol.md §3.13). Keys that XML cannot hold are
- * deleted one by one.
+ * What is not listed is sent again (protocol.md §3.13). Keys that do not survive XML are
+ * deleted one by one; the others need no encoding-type, of which stores and clients
+ * disagree whether it is said of the keys in the request too.
  */
 #include <errno.h>
 #include <openssl/evp.h>
@@ -37,7 +38,7 @@ static size_t batch_size(const struct oss_op *op)
 {
 	size_t bytes = 0, n = 0;
 
-	while (n < op->remove.count && oss_xml_can_hold(op->remove.left[n])) {
+	while (n < op->remove.count && oss_xml_keeps(op->remove.left[n])) {
 		bytes += 6 * strlen(op->remove.left[n]) + 64;
 		if (n && bytes > BODY_MAX)
 			break;
@@ -46,7 +47,7 @@ static size_t batch_size(const struct oss_op *op)
 	return n;
 }
 
-/* Those that XML cannot hold stand at the end of what is left. */
+/* Those that do not survive XML stand at the end of what is left. */
 static int build_next(struct oss_op *op)
 {
 	const char **keys;
@@ -61,7 +62,6 @@ static int build_next(struct oss_op *op)
 	}
 	oss_op_on_bucket(op, HTTP_POST);
 	oss_op_query(op, "delete", NULL);
-	oss_op_query(op, "encoding-type", "url");
 	keys = arena_alloc(&op->arena, op->remove.batch * sizeof(*keys));
 	if (!keys)
 		return err_origin(-ENOMEM);
@@ -85,7 +85,7 @@ static int build(struct oss_op *op)
 		return err_origin(-ENOMEM);
 	op->remove.count = req->key_count;
 	for (size_t i = 0, back = req->key_count; i < req->key_count; i++)
-		op->remove.left[oss_xml_can_hold(req->keys[i]) ? front++ : --back] =
+		op->remove.left[oss_xml_keeps(req->keys[i]) ? front++ : --back] =
 			req->keys[i];
 	return err_trace(build_next(op));
 }

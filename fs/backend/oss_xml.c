@@ -359,10 +359,10 @@ int oss_xml_parse_outcome(const char *xml, size_t n, struct oss_outcome *out,
 
 /* ---- writing ------------------------------------------------------------------------- */
 
-bool oss_xml_can_hold(const char *key)
+bool oss_xml_keeps(const char *key)
 {
 	for (const char *c = key; *c; c++)
-		if ((unsigned char)*c < 0x20 && *c != '\t' && *c != '\n' && *c != '\r')
+		if ((unsigned char)*c < 0x20)
 			return false;
 	/* U+FFFE and U+FFFF are well-formed UTF-8 but no characters of XML. */
 	if (strstr(key, "\xef\xbf\xbe") || strstr(key, "\xef\xbf\xbf"))
@@ -388,11 +388,6 @@ static void write_text(struct buf *out, const char *s)
 			break;
 		case '\'':
 			buf_puts(out, "&apos;");
-			break;
-		case '\t':
-		case '\n':
-		case '\r': /* as they are, a parser would make blanks of them */
-			buf_printf(out, "&#x%X;", (unsigned int)*s);
 			break;
 		default:
 			buf_putc(out, *s);

@@ -80,8 +80,9 @@ struct oss_outcome {
 int oss_xml_parse_outcome(const char *xml, size_t n, struct oss_outcome *out,
 			  struct why *why);
 
-/* Whether XML 1.0 can hold the key at all (control characters, broken UTF-8 cannot). */
-bool oss_xml_can_hold(const char *key);
+/* Whether a key comes through XML unharmed. Control characters cannot be written in XML 1.0,
+ * or are taken for blanks by the one or the other parser; broken UTF-8 cannot be written. */
+bool oss_xml_keeps(const char *key);
 
 /* Request bodies. Errors show in buf_error(). */
 void oss_xml_write_delete(struct buf *out, const char *const *keys, size_t count);

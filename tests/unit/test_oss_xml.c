@@ -260,8 +260,8 @@ static void test_uploads_and_parts(void **state)
 
 static void test_written_keys_come_back(void **state)
 {
-	static const char *const keys[] = {"a&b<c>\"d'", "tab\tline\nreturn\r",
-					   "\xe4\xb8\xad", "]]>", " blanks "};
+	static const char *const keys[] = {"a&b<c>\"d'", "%41+%", "\xe4\xb8\xad", "]]>",
+					   " blanks "};
 	struct buf xml = BUF_INIT;
 	struct oss_page page;
 
@@ -288,14 +288,17 @@ static void test_written_keys_come_back(void **state)
 	buf_fini(&xml);
 }
 
-static void test_what_xml_cannot_hold(void **state)
+static void test_what_xml_does_not_keep(void **state)
 {
 	(void)state;
-	assert_true(oss_xml_can_hold("a\tb\nc\xc3\xa9"));
-	assert_false(oss_xml_can_hold("a\x01"));
-	assert_false(oss_xml_can_hold("a\x1f"));
-	assert_false(oss_xml_can_hold("\xff"));
-	assert_false(oss_xml_can_hold("\xef\xbf\xbf"));
+	assert_true(oss_xml_keeps("a&<>b\x7f\xc3\xa9"));
+	assert_false(oss_xml_keeps("a\tb"));
+	assert_false(oss_xml_keeps("a\n"));
+	assert_false(oss_xml_keeps("a\r"));
+	assert_false(oss_xml_keeps("a\x01"));
+	assert_false(oss_xml_keeps("a\x1f"));
+	assert_false(oss_xml_keeps("\xff"));
+	assert_false(oss_xml_keeps("\xef\xbf\xbf"));
 }
 
 static void test_completion_body(void **state)
@@ -324,5 +327,5 @@ TEST_MAIN(cmocka_unit_test(test_listing_with_everything),
 	  cmocka_unit_test(test_multipart_answers),
 	  cmocka_unit_test(test_uploads_and_parts),
 	  cmocka_unit_test(test_written_keys_come_back),
-	  cmocka_unit_test(test_what_xml_cannot_hold),
+	  cmocka_unit_test(test_what_xml_does_not_keep),
 	  cmocka_unit_test(test_completion_body))
