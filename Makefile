@@ -243,6 +243,10 @@ ossd_lib_src := \
 ossd_src := \
 	tools/ossd.c
 
+ossctl_src := \
+	tools/ossctl.c \
+	tools/ossctl_copy.c
+
 # ---- rules ----------------------------------------------------------------------------
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -254,7 +258,7 @@ tests_lib_src := $(sort $(wildcard tests/unit/lib_*.c))
 fuzz_src := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 tests_bin += $(patsubst tests/fuzz/%.c,$(BUILD)/tests/%,$(fuzz_src))
 programs := $(if $(sluice_src),$(BUILD)/sluice) $(if $(runner_src),$(BUILD)/runner) \
-	$(if $(ossd_src),$(BUILD)/ossd)
+	$(if $(ossd_src),$(BUILD)/ossd) $(if $(ossctl_src),$(BUILD)/ossctl)
 
 .PHONY: all
 all: $(programs) $(if $(fs_src),libsluice)
@@ -287,6 +291,9 @@ $(BUILD)/sluice: $(call obj,$(sluice_src)) $(foreach a,mount fs backend cache ba
 
 $(BUILD)/runner: $(call obj,$(runner_src)) $(foreach a,runner_lib base,$(call archive,$(a)))
 	$(CC) $(all_ldflags) -o $@ $^ $(libs_runner) $(libs_base)
+
+$(BUILD)/ossctl: $(call obj,$(ossctl_src)) $(foreach a,backend cache base,$(call archive,$(a)))
+	$(CC) $(all_ldflags) -o $@ $^ $(libs_backend) $(libs_cache) $(libs_base)
 
 $(BUILD)/ossd: $(call obj,$(ossd_src)) $(foreach a,ossd_lib backend cache base,$(call archive,$(a)))
 	$(CC) $(all_ldflags) -o $@ $^ $(libs_ossd) $(libs_backend) $(libs_cache) $(libs_base)
