@@ -6,20 +6,25 @@
  * It stands still (Ctrl-S, a stopped pager) for LOGS_STALL_MS: `dropping`, until half of
  * the queue is free again; then one line says how many are missing.
  * It is gone (EPIPE): nothing is shown from then on.
- * Threads: `lock` covers every field but `fd` and `thread`.
+ * Threads: `lock` covers what changes.
  */
 #include "runner/logs_term.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fs/base/buf.h"
+#include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "fs/base/lock.h"
@@ -31,14 +36,18 @@
 #define NAME_SHOWN_MAX 80
 
 struct logs_term {
-	int fd;
+	int fd;         /* borrowed, unless `own_fd` */
+	bool own_fd;    /* reopened, so that it does not block */
+	bool is_socket; /* then a flag at each call does that */
 	bool colour;
+	int wake; /* event descriptor: ends a wait for the terminal */
 	pthread_t thread;
 	struct lock lock;
 	pthread_cond_t changed; /* anything below */
 	struct buf queue;
-	bool writing; /* the thread has bytes that are not out yet */
-	bool gone;    /* nobody reads any more */
+	struct buf out; /* the thread's own */
+	bool writing;   /* the thread has bytes that are not out yet */
+	bool gone;      /* nobody reads any more */
 	bool stop;
 	bool dropping;
 	uint64_t dropped;  /* lines since it began */
@@ -90,31 +99,54 @@ size_t logs_term_clean(char *out, const char *text, size_t n)
 	return at;
 }
 
-/* Cancellable only inside write(): there it may stand for ever. */
-static ssize_t write_some(int fd, const char *p, size_t n)
+/*
+ * To set O_NONBLOCK on the terminal would set it for everybody who has it open, the shell
+ * included. A new open file of the same pipe or terminal has flags of its own. A plain
+ * file never blocks (and another open file would not have its offset).
+ */
+static void prepare_fd(struct logs_term *t, int fd)
 {
+	char path[40];
+	struct stat st;
+	int own = -1;
+
+	t->fd = fd;
+	if (fd < 0 || fstat(fd, &st))
+		return;
+	t->is_socket = S_ISSOCK(st.st_mode);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))
+		own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (own < 0) /* another user's terminal: poll() has to do */
+		return;
+	t->fd = own;
+	t->own_fd = true;
+}
+
+/* Bytes written, 0 when nothing could be, or a negative errno. */
+static ssize_t write_some(struct logs_term *t, const char *p, size_t n)
+{
+	struct pollfd wait[2] = {{.fd = t->fd, .events = POLLOUT},
+				 {.fd = t->wake, .events = POLLIN}};
 	ssize_t r;
-	int old;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
-	r = write(fd, p, n < WRITE_MAX ? n : WRITE_MAX);
-	if (r < 0 && errno == EAGAIN) {
-		struct pollfd wait = {.fd = fd, .events = POLLOUT};
-
-		poll(&wait, 1, 1000);
-		r = 0;
-	} else if (r < 0 && errno == EINTR) {
-		r = 0;
-	}
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
-	return r;
+	if (poll(wait, 2, -1) < 0)
+		return errno == EINTR ? 0 : -errno;
+	if (wait[1].revents)
+		return -ECANCELED;
+	n = n < WRITE_MAX ? n : WRITE_MAX;
+	r = t->is_socket ? send(t->fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL)
+			 : write(t->fd, p, n);
+	if (r < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	return r < 0 ? -errno : r;
 }
 
 /* Returns false when nobody reads any more. */
 static bool write_all(struct logs_term *t, const char *p, size_t n)
 {
 	while (n) {
-		ssize_t r = write_some(t->fd, p, n);
+		ssize_t r = write_some(t, p, n);
 
 		if (r < 0)
 			return false;
@@ -132,27 +164,24 @@ static bool write_all(struct logs_term *t, const char *p, size_t n)
 static void *run(void *arg)
 {
 	struct logs_term *t = arg;
-	struct buf out = BUF_INIT;
-	int old;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
 	lock_take(&t->lock);
 	while (!t->stop) {
-		struct buf empty = out;
+		struct buf empty = t->out;
 		bool good;
 
 		if (!t->queue.len) {
 			lock_wait(&t->lock, &t->changed, UINT64_MAX);
 			continue;
 		}
-		out = t->queue;
+		t->out = t->queue;
 		t->queue = empty;
 		t->writing = true;
 		t->moved_ms = clock_mono_ms(); /* patience begins now */
 		pthread_cond_broadcast(&t->changed);
 		lock_drop(&t->lock);
-		good = t->gone || write_all(t, out.data, out.len);
-		buf_reset(&out);
+		good = t->gone || write_all(t, t->out.data, t->out.len);
+		buf_reset(&t->out);
 		lock_take(&t->lock);
 		t->gone |= !good;
 		t->writing = false;
@@ -160,8 +189,19 @@ static void *run(void *arg)
 		pthread_cond_broadcast(&t->changed);
 	}
 	lock_drop(&t->lock);
-	buf_fini(&out);
 	return NULL;
+}
+
+static void destroy(struct logs_term *t)
+{
+	if (t->own_fd)
+		close(t->fd);
+	close_fdp(&t->wake);
+	pthread_cond_destroy(&t->changed);
+	lock_fini(&t->lock);
+	buf_fini(&t->queue);
+	buf_fini(&t->out);
+	free(t);
 }
 
 int logs_term_new(struct logs_term **out, int fd)
@@ -170,7 +210,8 @@ int logs_term_new(struct logs_term **out, int fd)
 	sigset_t all, old;
 	int r;
 
-	t->fd = fd;
+	prepare_fd(t, fd);
+	t->wake = eventfd(0, EFD_CLOEXEC);
 	t->gone = fd < 0;
 	t->colour = fd >= 0 && isatty(fd) && !getenv("NO_COLOR");
 	t->moved_ms = clock_mono_ms();
@@ -179,10 +220,10 @@ int logs_term_new(struct logs_term **out, int fd)
 	/* SIGPIPE, too: a closed terminal is an error of write() here. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&t->thread, NULL, run, t);
+	r = t->wake < 0 ? errno : pthread_create(&t->thread, NULL, run, t);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r) {
-		free(t);
+		destroy(t);
 		return err_origin(-r);
 	}
 	*out = t;
@@ -268,14 +309,14 @@ void logs_term_stop(struct logs_term *t)
 
 struct logs_term *logs_term_free(struct logs_term *t)
 {
+	const uint64_t one = 1;
+
 	if (!t)
 		return NULL;
 	logs_term_stop(t);
-	pthread_cancel(t->thread);
+	if (write(t->wake, &one, sizeof(one)) != sizeof(one))
+		log_warn("log output cannot be ended error=%s", strerror(errno));
 	pthread_join(t->thread, NULL);
-	pthread_cond_destroy(&t->changed);
-	lock_fini(&t->lock);
-	buf_fini(&t->queue);
-	free(t);
+	destroy(t);
 	return NULL;
 }

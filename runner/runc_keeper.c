@@ -104,7 +104,9 @@ static pid_t create(const struct runc_keeper_options *o)
 	int r = 0, status;
 	pid_t pid = 0;
 
-	if (setns(FD_MOUNT_NS, CLONE_NEWNS) || setns(FD_NET_NS, CLONE_NEWNET))
+	/* CLONE_FS: a sanitizer may have given this process a thread of its own. */
+	if (unshare(CLONE_FS) || setns(FD_MOUNT_NS, CLONE_NEWNS) ||
+	    setns(FD_NET_NS, CLONE_NEWNET))
 		r = -errno;
 	r = r ? r : proc_spawn(&run, &pid);
 	close(FD_LOG); /* the end of the container must be the end of its log */

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -560,6 +561,7 @@ static void test_killed_runner_leaves_no_container_and_remove_takes_the_rest(voi
 	if (child == 0) {
 		struct engine *mine;
 
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (engine_open("runc", &mine, &why) ||
 		    mine->ops->network_create(mine, "job", sub("net"), peers, PEERS,
 					      &why) ||
@@ -598,6 +600,7 @@ static void test_runner_killed_at_any_moment_is_cleaned_up_after(void **state)
 		if (child == 0) {
 			struct engine *mine;
 
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			if (!engine_open("runc", &mine, &why) &&
 			    !mine->ops->network_create(mine, "job", sub("net"), peers,
 						       PEERS, &why) &&
