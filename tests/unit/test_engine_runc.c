@@ -74,6 +74,8 @@ static int teardown_all(void **state)
 		engine->ops->network_remove(engine, "job", sub("net"), &why);
 		engine_free(engine);
 	}
+	if (mnt_unshare(top, NULL)) /* what a case that failed has left */
+		return -1;
 	return io_remove_tree(AT_FDCWD, top);
 }
 
