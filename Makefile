@@ -171,6 +171,11 @@ sluice_src :=
 runner_lib_src := \
 	runner/cmd.c \
 	runner/cmd_check.c \
+	runner/code.c \
+	runner/code_dir.c \
+	runner/code_git.c \
+	runner/code_git_child.c \
+	runner/code_tree.c \
 	runner/engine.c \
 	runner/engine_runc.c \
 	runner/env.c \
