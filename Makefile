@@ -140,7 +140,19 @@ backend_src := \
 
 fs_src := \
 	fs/inode.c \
-	fs/input.c
+	fs/input.c \
+	fs/output.c \
+	fs/output_content.c \
+	fs/output_dir.c \
+	fs/output_file.c \
+	fs/output_log.c \
+	fs/output_name.c \
+	fs/output_node.c \
+	fs/output_plan.c \
+	fs/output_status.c \
+	fs/output_store.c \
+	fs/output_sync.c \
+	fs/output_task.c
 
 mount_src := \
 	fs/backing.c \

@@ -431,6 +431,12 @@ int stage_reap(struct stage *s, uint64_t durable)
 	return count;
 }
 
+bool stage_has_doomed(struct stage *s)
+{
+	lock_scope(&s->lock);
+	return !list_empty(&s->doomed);
+}
+
 void content_count(struct content *c, uint64_t size)
 {
 	uint64_t before = atomic_exchange(&c->counted, size);

@@ -71,6 +71,7 @@ int stage_sync_names(struct stage *s);
 /* Removes the files of contents that have no reference and whose `after` is at most
  * `durable`. Blocks. Returns how many files went. */
 int stage_reap(struct stage *s, uint64_t durable);
+bool stage_has_doomed(struct stage *s);
 
 /* Whether `n` more bytes may be staged now. Asks the file system now and then. */
 bool stage_has_room(struct stage *s, uint64_t n);

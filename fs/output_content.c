@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Versions and their bytes.
+ *
+ * An acknowledged version is a staged file and a length. Until the store has it, none of
+ * those bytes may change: appending behind them is free, anything else first gives the
+ * writers a file of their own (content_prepare). So what is sent is a snapshot, a crash in
+ * the middle of an overwrite leaves the old version, and files that only grow (logs,
+ * event files) are never copied.
+ *
+ * A file that is written behind our back (FUSE passthrough) cannot change its staged file
+ * while it is open, so there the version gets the copy. While such a writer can write
+ * anywhere, what fsync acknowledged is durable as on a local disk (until overwritten), and
+ * is sent at the last close, or from a copy when it is published.
+ *
+ * Locks: node->io is held for reading while bytes are used, for writing while `live` is
+ * exchanged.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache/kill_point.h"
+#include "fs/base/buf.h"
+#include "fs/base/check.h"
+#include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
+#include "fs/base/io.h"
+#include "fs/base/log.h"
+#include "fs/output_impl.h"
+
+#define ROOM_WAIT_MS 100
+#define ROOM_STALL_MS 30000 /* no byte delivered for so long: nothing will be freed */
+
+void content_update_frozen(struct node *n)
+{
+	uint64_t frozen = 0;
+
+	if (n->acked && n->acked == n->live)
+		frozen = n->acked_size;
+	/* An older version of the same file may still be on its way. */
+	if (n->task && n->live) {
+		uint64_t sending = sync_task_uses(n, n->live);
+
+		if (sending > frozen)
+			frozen = sending;
+	}
+	atomic_store(&n->frozen, frozen);
+}
+
+void content_drop_retained(struct output *o, struct node *n)
+{
+	lock_assert_held(&o->lock);
+	if (list_empty(&n->retained))
+		return;
+	list_remove(&n->retained);
+	o->retained_count--;
+	o->retained_bytes -= n->size < o->retained_bytes ? n->size : o->retained_bytes;
+	content_put(n->live, n->seq);
+	n->live = NULL;
+	content_update_frozen(n);
+}
+
+/* Keeps the bytes of a closed, delivered file for whoever opens it next. */
+static void retain(struct output *o, struct node *n)
+{
+	if (!list_empty(&n->retained))
+		return;
+	list_push_back(&o->retained, &n->retained);
+	o->retained_count++;
+	o->retained_bytes += n->size;
+	while (o->retained_count > OUTPUT_RETAIN_MAX ||
+	       o->retained_bytes > OUTPUT_RETAIN_BYTES) {
+		struct node *oldest = list_first(&o->retained, struct node, retained);
+
+		content_drop_retained(o, oldest);
+	}
+}
+
+int content_wait_room(struct output *o, uint64_t n)
+{
+	uint64_t stored = UINT64_MAX, since = clock_mono_ms();
+
+	while (!stage_has_room(o->stage, n)) {
+		uint64_t now = clock_mono_ms();
+
+		lock_scope(&o->lock);
+		if (!list_empty(&o->retained)) {
+			content_drop_retained(
+				o, list_first(&o->retained, struct node, retained));
+			pthread_cond_broadcast(&o->changed);
+		} else if (o->bytes_stored != stored) {
+			stored = o->bytes_stored;
+			since = now;
+		} else if (o->pending_count == 0 || now - since > ROOM_STALL_MS ||
+			   o->stopping) {
+			return err_origin(-ENOSPC);
+		}
+		lock_wait(&o->lock, &o->changed, now + ROOM_WAIT_MS);
+	}
+	return 0;
+}
+
+/* Puts another staged file in the place of `live`; io is held for writing. Takes `c`, which
+ * is pinned. */
+static void exchange(struct output *o, struct node *n, struct content *c)
+{
+	struct content *old;
+
+	lock_scope(&o->lock);
+	old = n->live;
+	if (old && list_empty(&n->retained)) {
+		if (n->opens > 0)
+			content_unpin(old);
+		content_put(old, n->seq);
+	} else {
+		content_drop_retained(o, n);
+	}
+	n->live = c;
+	if (c && n->opens == 0)
+		content_unpin(c);
+	content_update_frozen(n);
+}
+
+/* The version on its way gets a copy, the writers keep the file: passthrough. */
+static int move_version_away(struct output *o, struct node *n)
+{
+	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+	struct content *copy, *old;
+	uint64_t seq;
+	int r;
+
+	if (!n->acked || n->acked != n->live)
+		return 0;
+	r = stage_copy(o->stage, n->acked, n->acked_size, &copy);
+	if (r < 0)
+		return err_trace(r);
+	r = content_sync(copy);
+	content_unpin(copy);
+	if (r < 0) {
+		content_put(copy, 0);
+		return err_trace(r);
+	}
+	lock_take(&o->lock);
+	sync_cancel(o, n);
+	old = n->acked;
+	n->acked = copy;
+	log_node(o, &b, n);
+	r = log_commit(o, &b, &seq);
+	if (r == 0)
+		n->seq = seq;
+	content_put(old, n->seq);
+	/* What flies may still read the bytes that are about to change. */
+	while (n->task && sync_task_uses(n, n->live) > 0)
+		lock_wait(&o->lock, &o->changed, UINT64_MAX);
+	content_update_frozen(n);
+	lock_drop(&o->lock);
+	return err_trace(r);
+}
+
+int content_prepare(struct output *o, struct node *n, uint64_t off)
+{
+	struct content *c;
+	struct stat st;
+	int r;
+
+	if (n->live && off >= atomic_load(&n->frozen))
+		return 0;
+	if (n->live) {
+		if (n->passthrough)
+			return err_trace(move_version_away(o, n));
+		if (fstat(content_fd(n->live), &st) < 0)
+			return err_origin(-errno);
+		r = content_wait_room(o, (uint64_t)st.st_size);
+		if (r == 0)
+			r = stage_copy(o->stage, n->live, (uint64_t)st.st_size, &c);
+		if (r < 0)
+			return err_trace(r);
+		/* What a program compares must not jump because we copied. */
+		futimens(content_fd(c), (struct timespec[]){st.st_atim, st.st_mtim});
+		exchange(o, n, c);
+		return 0;
+	}
+	r = n->stored.key ? store_fetch(o, n, &c) : stage_create(o->stage, &c);
+	if (r < 0)
+		return err_trace(r);
+	exchange(o, n, c);
+	return 0;
+}
+
+int content_truncate(struct output *o, struct node *n, uint64_t size)
+{
+	struct content *c;
+	int r;
+
+	/* Nothing of the old bytes is wanted, or only bytes that may not change. */
+	if (!n->passthrough && size == 0 && (!n->live || atomic_load(&n->frozen) > 0)) {
+		r = stage_create(o->stage, &c);
+		if (r < 0)
+			return err_trace(r);
+		exchange(o, n, c);
+		atomic_store(&n->changed, true);
+		return 0;
+	}
+	r = content_prepare(o, n, size);
+	if (r < 0)
+		return err_trace(r);
+	if (ftruncate(content_fd(n->live), (off_t)size) < 0)
+		return err_origin(-errno);
+	atomic_store(&n->changed, true);
+	return 0;
+}
+
+int content_open(struct output *o, struct node *n)
+{
+	int r = 0;
+
+	lock_assert_held(&o->lock);
+	if (n->opens++ > 0)
+		return 0;
+	if (!list_empty(&n->retained)) {
+		list_remove(&n->retained);
+		o->retained_count--;
+		o->retained_bytes -=
+			n->size < o->retained_bytes ? n->size : o->retained_bytes;
+	}
+	if (!n->live && n->acked)
+		n->live = content_get(n->acked);
+	if (n->live)
+		r = content_pin(n->live);
+	if (r < 0) {
+		n->opens--;
+		content_put(n->live, n->seq);
+		n->live = NULL;
+		return err_trace(r);
+	}
+	content_update_frozen(n);
+	return 0;
+}
+
+void content_close(struct output *o, struct node *n)
+{
+	struct stat st;
+
+	lock_assert_held(&o->lock);
+	check(n->opens > 0);
+	if (--n->opens > 0)
+		return;
+	n->passthrough = false;
+	n->publish = false;
+	if (!n->live)
+		return;
+	if (fstat(content_fd(n->live), &st) == 0) {
+		n->size = (uint64_t)st.st_size;
+		n->mtime_ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
+	}
+	content_unpin(n->live);
+	if (n->parent && !n->acked && !atomic_load(&n->changed) && n->error == 0) {
+		retain(o, n);
+		return;
+	}
+	/* Not acknowledged: no flush came, or it failed and the program knows. */
+	if (!n->acked || n->acked != n->live)
+		n->size = n->acked ? n->acked_size : n->stored.size;
+	atomic_store(&n->changed, false);
+	content_put(n->live, n->seq);
+	n->live = NULL;
+	content_update_frozen(n);
+}
+
+/* A sync failed. What the page cache still has goes to a new file; the old one is never
+ * trusted again. */
+static int rescue(struct output *o, struct node *n, struct content *dead)
+{
+	struct content *c;
+	struct stat st;
+	int r = 0;
+
+	pthread_rwlock_wrlock(&n->io);
+	if (n->live == dead) {
+		r = n->passthrough ? err_origin(-EIO) : 0;
+		if (r == 0 && fstat(content_fd(dead), &st) < 0)
+			r = err_origin(-errno);
+		if (r == 0)
+			r = stage_copy(o->stage, dead, (uint64_t)st.st_size, &c);
+		if (r == 0) {
+			r = content_sync(c);
+			if (r == 0) {
+				exchange(o, n, c);
+			} else {
+				content_unpin(c);
+				content_put(c, 0);
+			}
+		}
+		if (r < 0)
+			n->error = -EIO;
+	}
+	pthread_rwlock_unlock(&n->io);
+	if (r < 0)
+		log_error("a file could not be made durable name=%s error=%s", n->name,
+			  strerror(-r));
+	else
+		log_warn("a file was rewritten after a failed sync name=%s", n->name);
+	return r < 0 ? err_origin(-EIO) : 0;
+}
+
+/* The bytes are durable: they become the node's version. Lock held. */
+static int make_version(struct output *o, struct node *n, struct content *c,
+			uint64_t size, const struct stat *st)
+{
+	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+	struct content *old = n->acked;
+	uint64_t old_size = n->acked_size, seq;
+	int r;
+
+	n->acked = content_get(c);
+	n->acked_size = size;
+	n->version++;
+	n->size = size;
+	n->mtime_ns = st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec;
+	log_node(o, &b, n);
+	r = log_commit(o, &b, &seq);
+	if (r < 0) {
+		content_put(n->acked, 0);
+		n->acked = old;
+		n->acked_size = old_size;
+		n->version--;
+		return err_trace(r);
+	}
+	n->seq = seq;
+	content_put(old, seq);
+	content_count(c, size);
+	content_update_frozen(n);
+	n->pending_seq = seq;
+	sync_queue(o, n);
+	return 0;
+}
+
+/* One try. io is held for reading, so that `live` stays what it is. */
+static int ack_once(struct output *o, struct node *n, bool force, struct content **dead)
+{
+	struct content *c;
+	struct stat st;
+	int r;
+
+	lock_take(&o->lock);
+	c = n->live;
+	if (!n->parent || !c || n->kind != RECORD_FILE ||
+	    (!atomic_load(&n->changed) && !force)) {
+		lock_drop(&o->lock);
+		return 0;
+	}
+	atomic_store(&n->changed, false);
+	lock_drop(&o->lock);
+	r = fstat(content_fd(c), &st) < 0 ? err_origin(-errno) : 0;
+	if (r == 0)
+		r = content_sync(c);
+	if (r < 0) {
+		atomic_store(&n->changed, true);
+		*dead = content_is_dead(c) ? c : NULL;
+		return err_trace(r);
+	}
+	lock_scope(&o->lock);
+	/* It may have lost its name meanwhile. */
+	if (!n->parent)
+		return 0;
+	return err_trace(make_version(o, n, c, (uint64_t)st.st_size, &st));
+}
+
+int content_ack(struct output *o, struct node *n)
+{
+	uint64_t seq;
+	int r = 0;
+
+	for (int attempt = 0; attempt < 2; attempt++) {
+		struct content *dead = NULL;
+
+		if (n->error)
+			return err_origin(n->error);
+		pthread_rwlock_rdlock(&n->io);
+		/* Writes behind our back leave no other trace that can be trusted. */
+		r = ack_once(o, n, n->passthrough && n->writers > 0, &dead);
+		pthread_rwlock_unlock(&n->io);
+		if (!dead)
+			break;
+		r = rescue(o, n, dead);
+		if (r < 0)
+			break;
+	}
+	if (r < 0)
+		return err_trace(r);
+	lock_take(&o->lock);
+	seq = n->seq;
+	lock_drop(&o->lock);
+	kill_point("flush.sync.before");
+	r = journal_sync(o->journal, seq);
+	kill_point("flush.reply.before");
+	return err_trace(r);
+}
+
+int content_publish(struct output *o, struct node *n)
+{
+	int r = content_ack(o, n);
+
+	if (r < 0)
+		return err_trace(r);
+	if (n->passthrough && n->random_writers > 0) {
+		pthread_rwlock_wrlock(&n->io);
+		r = move_version_away(o, n);
+		pthread_rwlock_unlock(&n->io);
+	}
+	if (r < 0)
+		return err_trace(r);
+	lock_scope(&o->lock);
+	n->publish = true;
+	sync_queue(o, n);
+	return 0;
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Open files. Every open file of a node shares the node's `live` content; a file whose
+ * content is only in the store is read from there until someone writes to it.
+ *
+ * Locks: node->io for reading around each use of the bytes, for writing where `live` is
+ * exchanged (output_content.c).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache/kill_point.h"
+#include "fs/base/check.h"
+#include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
+#include "fs/base/io.h"
+#include "fs/base/log.h"
+#include "fs/output_impl.h"
+
+static bool may_write(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* A writer that can only add at the end: not even a mapping can change what is there. */
+static bool only_appends(int flags)
+{
+	return (flags & O_ACCMODE) == O_WRONLY && (flags & O_APPEND);
+}
+
+static struct output_file *file_new(struct output *o, struct node *n, int flags)
+{
+	struct output_file *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->output = o;
+	f->node = n;
+	f->flags = flags;
+	return f;
+}
+
+/* Lock held; the node is open already. */
+static void note_open(struct output *o, struct output_file *f)
+{
+	struct node *n = f->node;
+
+	f->stored_change = n->stored_change;
+	if (!may_write(f->flags))
+		return;
+	if (n->writers++ == 0) {
+		list_push_back(&o->writing, &n->writing);
+		n->published_ms = clock_mono_ms();
+	}
+	if (!only_appends(f->flags))
+		n->random_writers++;
+}
+
+int output_create(struct output *o, uint64_t parent, const char *name, mode_t mode,
+		  int open_flags, struct output_owner owner, struct tree_attr *attr,
+		  struct output_file **out)
+{
+	struct output_file *f = file_new(o, NULL, open_flags);
+	struct content *c = NULL;
+	struct node *there;
+	int r;
+
+	if (!f)
+		return err_origin(-ENOMEM);
+	r = path_name_check(name, strlen(name));
+	if (r != PATH_OK) {
+		free(f);
+		return r == PATH_E_LONG ? err_origin(-ENAMETOOLONG) : err_origin(-EINVAL);
+	}
+	r = store_lookup(o, parent, name, 0, &there);
+	if (r == 0) {
+		lock_take(&o->lock);
+		there->lookups++;
+		node_attr(o, there, attr);
+		node_release(o, there);
+		lock_drop(&o->lock);
+		free(f);
+		if (open_flags & O_EXCL)
+			r = err_origin(-EEXIST);
+		else
+			r = output_open(o, attr->ino, open_flags, 0, out);
+		if (r < 0)
+			output_forget(o, attr->ino, 1);
+		else
+			output_getattr(o, attr->ino, 0, attr);
+		return err_trace(r);
+	}
+	if (r == -ENOENT)
+		r = content_wait_room(o, 0);
+	if (r == 0)
+		r = stage_create(o->stage, &c);
+	if (r == 0)
+		r = name_create(o, parent, name, mode, owner, c, &f->node);
+	if (r < 0) {
+		if (c) {
+			content_unpin(c);
+			content_put(c, 0);
+		}
+		free(f);
+		return err_trace(r);
+	}
+	lock_scope(&o->lock);
+	note_open(o, f);
+	node_attr(o, f->node, attr);
+	*out = f;
+	return 0;
+}
+
+/* What an open does to the bytes. */
+static int open_bytes(struct output *o, struct node *n, int flags)
+{
+	int r = 0;
+
+	if ((flags & O_TRUNC) && may_write(flags)) {
+		pthread_rwlock_wrlock(&n->io);
+		r = content_truncate(o, n, 0);
+		pthread_rwlock_unlock(&n->io);
+	} else if (n->passthrough && may_write(flags) && !only_appends(flags)) {
+		/* It will be written behind our back through the descriptor that the
+		 * others use. */
+		pthread_rwlock_wrlock(&n->io);
+		r = content_prepare(o, n, 0);
+		pthread_rwlock_unlock(&n->io);
+	}
+	return err_trace(r);
+}
+
+int output_open(struct output *o, uint64_t ino, int open_flags, unsigned int flags,
+		struct output_file **out)
+{
+	struct output_file *f;
+	struct node *n;
+	int r;
+
+	(void)flags;
+	lock_take(&o->lock);
+	n = node_find(o, ino);
+	if (!n || n->kind != RECORD_FILE) {
+		lock_drop(&o->lock);
+		if (!n)
+			return err_origin(-ESTALE);
+		return n->kind == RECORD_DIR ? err_origin(-EISDIR) : err_origin(-ELOOP);
+	}
+	f = file_new(o, n, open_flags);
+	r = f ? content_open(o, n) : err_origin(-ENOMEM);
+	lock_drop(&o->lock);
+	if (r == 0) {
+		r = open_bytes(o, n, open_flags);
+		lock_scope(&o->lock);
+		if (r == 0) {
+			note_open(o, f);
+			*out = f;
+			return 0;
+		}
+		content_close(o, n);
+	}
+	free(f);
+	return err_trace(r);
+}
+
+/* A small object comes home whole, so that it is verified and read once. */
+static int fetch_small(struct output_file *file)
+{
+	struct output *o = file->output;
+	struct node *n = file->node;
+	bool small;
+	int r = 0;
+
+	lock_take(&o->lock);
+	small = n->stored.key && n->stored.size <= OUTPUT_FETCH_MAX &&
+		n->stored_change == file->stored_change;
+	lock_drop(&o->lock);
+	if (!small || !stage_has_room(o->stage, OUTPUT_FETCH_MAX))
+		return 0;
+	pthread_rwlock_wrlock(&n->io);
+	if (!n->live)
+		r = content_prepare(o, n, 0);
+	pthread_rwlock_unlock(&n->io);
+	return err_trace(r);
+}
+
+int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
+		unsigned int flags, size_t *got)
+{
+	struct node *node = file->node;
+	ssize_t r;
+
+	for (int attempt = 0; attempt < 2; attempt++) {
+		bool live;
+
+		pthread_rwlock_rdlock(&node->io);
+		live = node->live;
+		r = live ? io_pread(content_fd(node->live), p, n, off) : 0;
+		pthread_rwlock_unlock(&node->io);
+		if (r < 0)
+			return err_trace((int)r);
+		if (live) {
+			*got = (size_t)r;
+			return 0;
+		}
+		if (flags & TREE_NOWAIT)
+			return TREE_E_WAIT;
+		if (attempt == 0) {
+			int e = fetch_small(file);
+
+			if (e < 0)
+				return err_trace(e);
+		}
+	}
+	return err_trace(store_read(file->output, file, off, p, n, got));
+}
+
+/* Readies the bytes for a write at `off`; io is held for reading when it returns 0. */
+static int begin_write(struct output_file *file, uint64_t off)
+{
+	struct node *n = file->node;
+
+	for (;;) {
+		int r;
+
+		if (n->error)
+			return err_origin(n->error);
+		pthread_rwlock_rdlock(&n->io);
+		if (n->live && off >= atomic_load(&n->frozen))
+			return 0;
+		pthread_rwlock_unlock(&n->io);
+		pthread_rwlock_wrlock(&n->io);
+		r = content_prepare(file->output, n, off);
+		pthread_rwlock_unlock(&n->io);
+		if (r < 0)
+			return err_trace(r);
+	}
+}
+
+int output_write(struct output_file *file, uint64_t off, const void *p, size_t n)
+{
+	struct output *o = file->output;
+	struct node *node = file->node;
+	int r;
+
+	if (!may_write(file->flags))
+		return err_origin(-EBADF);
+	for (int attempt = 0;; attempt++) {
+		uint64_t at = off;
+		struct stat st;
+
+		r = content_wait_room(o, n);
+		if (r == 0)
+			r = begin_write(file,
+					(file->flags & O_APPEND) ? UINT64_MAX : off);
+		if (r < 0)
+			return err_trace(r);
+		/* The kernel has resolved O_APPEND with the size it knows; the staged file
+		 * knows better when others append too. */
+		if ((file->flags & O_APPEND) && fstat(content_fd(node->live), &st) == 0 &&
+		    (uint64_t)st.st_size > at)
+			at = (uint64_t)st.st_size;
+		r = io_pwrite(content_fd(node->live), p, n, at);
+		/* Behind the write: an acknowledgement in between has it, or comes again. */
+		atomic_store(&node->changed, true);
+		pthread_rwlock_unlock(&node->io);
+		kill_point("stage.write");
+		/* The disk filled up under us: once more, after what can be freed was. */
+		if (r != -ENOSPC || attempt > 0)
+			return err_trace(r);
+		r = content_wait_room(o, n);
+		if (r < 0)
+			return err_trace(r);
+	}
+}
+
+/* With durability remote: until the store has this version. */
+static int wait_stored(struct output *o, struct node *n)
+{
+	uint64_t version;
+
+	lock_scope(&o->lock);
+	version = n->version;
+	while (n->parent && n->stored.version < version) {
+		if (o->stopping)
+			return err_origin(-ESHUTDOWN);
+		/* Refused for good as far as anyone can tell: the program must know. */
+		if (n->attempts >= 3 && n->refused)
+			return err_origin(-EACCES);
+		lock_wait(&o->lock, &o->changed, UINT64_MAX);
+	}
+	return 0;
+}
+
+static int acknowledge(struct output_file *file)
+{
+	struct output *o = file->output;
+	struct node *n = file->node;
+	int r;
+
+	if (!may_write(file->flags))
+		return 0;
+	if (o->config.durability != OUTPUT_REMOTE)
+		return err_trace(content_ack(o, n));
+	r = content_publish(o, n);
+	return r < 0 ? err_trace(r) : err_trace(wait_stored(o, n));
+}
+
+int output_flush(struct output_file *file)
+{
+	return err_trace(acknowledge(file));
+}
+
+int output_fsync(struct output_file *file, bool data_only)
+{
+	(void)data_only;
+	if (!may_write(file->flags)) {
+		struct output *o = file->output;
+
+		/* What others wrote to it, and its name. */
+		return err_trace(content_ack(o, file->node));
+	}
+	return err_trace(acknowledge(file));
+}
+
+void output_release(struct output_file *file)
+{
+	struct output *o = file->output;
+	struct node *n = file->node;
+	int r = 0;
+
+	/* No flush came behind the last write: a mapping that outlived its descriptor. */
+	if (may_write(file->flags) && (atomic_load(&n->changed) || n->passthrough))
+		r = content_ack(o, n);
+	if (r < 0)
+		log_error("a file was closed and could not be made durable error=%s",
+			  strerror(-r));
+	lock_take(&o->lock);
+	if (may_write(file->flags)) {
+		if (--n->writers == 0)
+			list_remove(&n->writing);
+		if (!only_appends(file->flags))
+			n->random_writers--;
+	}
+	content_close(o, n);
+	sync_queue(o, n);
+	node_settle(o, n);
+	lock_drop(&o->lock);
+	free(file);
+}
+
+int output_fallocate(struct output_file *file, int mode, uint64_t off, uint64_t len)
+{
+	struct node *n = file->node;
+	int r;
+
+	if (!may_write(file->flags))
+		return err_origin(-EBADF);
+	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		return err_origin(-EOPNOTSUPP);
+	r = content_wait_room(file->output, mode & FALLOC_FL_PUNCH_HOLE ? 0 : len);
+	if (r == 0)
+		r = begin_write(file, mode ? off : UINT64_MAX);
+	if (r < 0)
+		return err_trace(r);
+	do {
+		r = fallocate(content_fd(n->live), mode, (off_t)off, (off_t)len);
+	} while (r < 0 && errno == EINTR);
+	r = r < 0 ? err_origin(-errno) : 0;
+	atomic_store(&n->changed, true);
+	pthread_rwlock_unlock(&n->io);
+	return r;
+}
+
+int output_lseek(struct output_file *file, uint64_t off, int whence, uint64_t *result)
+{
+	struct node *n = file->node;
+	off_t at = -1;
+	int r = 0;
+
+	pthread_rwlock_rdlock(&n->io);
+	if (n->live) {
+		/* The staged file's own position is nobody's. */
+		at = lseek(content_fd(n->live), (off_t)off, whence);
+		r = at < 0 ? -errno : 0;
+	} else if (whence != SEEK_DATA && whence != SEEK_HOLE) {
+		r = -EINVAL;
+	} else if (off >= n->stored.size) {
+		r = -ENXIO;
+	} else {
+		/* An object has no holes but the one behind its end. */
+		at = whence == SEEK_DATA ? (off_t)off : (off_t)n->stored.size;
+	}
+	pthread_rwlock_unlock(&n->io);
+	if (r < 0)
+		return r;
+	*result = (uint64_t)at;
+	return 0;
+}
+
+int output_backing_fd(struct output_file *file)
+{
+	struct output *o = file->output;
+	struct node *n = file->node;
+	int fd, r = 0;
+
+	pthread_rwlock_wrlock(&n->io);
+	if (!n->live) {
+		pthread_rwlock_unlock(&n->io);
+		return -ENODATA;
+	}
+	/* Someone may write anywhere, unseen: the version on its way keeps its bytes. */
+	if (n->random_writers > 0)
+		r = content_prepare(o, n, 0);
+	fd = r == 0 ? fcntl(content_fd(n->live), F_DUPFD_CLOEXEC, 0) : r;
+	if (r == 0 && fd < 0)
+		fd = err_origin(-errno);
+	lock_take(&o->lock);
+	if (fd >= 0)
+		n->passthrough = true;
+	lock_drop(&o->lock);
+	pthread_rwlock_unlock(&n->io);
+	return fd;
+}

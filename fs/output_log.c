@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes to records and back. The journal knows a node while its desired and stored states
+ * differ, and every directory above such a node.
+ *
+ * Replay keeps the last record of each node; log_finish() ties the tree together, adopts
+ * the staged files, and queues what is to be done. A node whose parent's record is lost
+ * goes to /lost+found: its bytes are never dropped.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "fs/base/buf.h"
+#include "fs/base/check.h"
+#include "fs/base/clock.h"
+#include "fs/base/log.h"
+#include "fs/output_impl.h"
+
+#define LOST_AND_FOUND "lost+found"
+
+static void encode_resume(struct buf *b, const struct node *n)
+{
+	const struct resume *u = n->resume;
+	struct record begin = {.type = RECORD_BEGIN,
+			       .ino = n->ino,
+			       .version = u->version,
+			       .part_size = u->part_size,
+			       .size = u->size,
+			       .pending_ns = u->begun_ns,
+			       .key = u->key,
+			       .upload_id = u->upload_id};
+
+	record_encode(b, &begin);
+	for (size_t i = 0; i < u->part_count; i++) {
+		struct record part = {.type = RECORD_PART,
+				      .ino = n->ino,
+				      .part = u->parts[i].number,
+				      .size = u->parts[i].size,
+				      .crc64 = u->parts[i].crc64,
+				      .etag = u->parts[i].etag};
+
+		record_encode(b, &part);
+	}
+}
+
+static void encode_node(struct buf *b, const struct node *n)
+{
+	struct record r = {.type = RECORD_NODE,
+			   .ino = n->ino,
+			   .kind = n->kind,
+			   .parent = n->parent ? n->parent->ino : 0,
+			   .name = n->name,
+			   .mode = n->mode,
+			   .uid = n->uid,
+			   .gid = n->gid,
+			   .mtime_ns = n->mtime_ns,
+			   .ctime_ns = n->ctime_ns,
+			   .version = n->version,
+			   .stored_version = n->stored.version,
+			   .pending_ns = n->pending_ns,
+			   .target = n->target,
+			   .stored_key = n->stored.key,
+			   .stored_etag = n->stored.etag,
+			   .stored_size = n->stored.size,
+			   .stored_crc64 = n->stored.crc64,
+			   .stored_mtime_ns = n->stored.mtime_ns};
+
+	r.flags = (n->parent ? RECORD_LINKED : 0) |
+		  (n->meta_dirty ? RECORD_META_DIRTY : 0) |
+		  (n->marker ? RECORD_MARKER : 0) | (n->acked ? RECORD_HAS_CONTENT : 0) |
+		  (n->stored.key ? RECORD_HAS_STORED : 0) |
+		  (n->stored.has_crc64 ? RECORD_STORED_CRC : 0);
+	r.content = n->acked ? content_id(n->acked) : 0;
+	r.content_size = n->acked ? n->acked_size : 0;
+	record_encode(b, &r);
+	if (n->resume)
+		encode_resume(b, n);
+}
+
+static void set_journaled(struct node *n, bool journaled)
+{
+	if (n->journaled == journaled)
+		return;
+	n->journaled = journaled;
+	if (n->parent) {
+		if (journaled)
+			n->parent->journaled_children++;
+		else
+			n->parent->journaled_children--;
+	}
+}
+
+static bool needs_journal(const struct output *o, const struct node *n)
+{
+	return n != o->root && (plan_is_dirty(n) || n->journaled_children > 0);
+}
+
+/* The node's record, or its end, and what that means for the directories above. */
+void log_node(struct output *o, struct buf *b, struct node *n)
+{
+	lock_assert_held(&o->lock);
+	if (needs_journal(o, n)) {
+		struct node *missing = n->parent;
+
+		set_journaled(n, true);
+		encode_node(b, n);
+		for (; missing && missing != o->root && !missing->journaled;
+		     missing = missing->parent) {
+			set_journaled(missing, true);
+			encode_node(b, missing);
+		}
+		return;
+	}
+	for (; n && n != o->root && n->journaled && !needs_journal(o, n); n = n->parent) {
+		struct record drop = {.type = RECORD_DROP, .ino = n->ino};
+
+		record_encode(b, &drop);
+		set_journaled(n, false);
+	}
+}
+
+int log_commit(struct output *o, struct buf *b, uint64_t *seq)
+{
+	int r;
+
+	lock_assert_held(&o->lock);
+	if (b->len == 0 && !b->failed) {
+		*seq = journal_appended(o->journal);
+		return 0;
+	}
+	r = journal_append(o->journal, b, seq);
+	if (r < 0)
+		log_error("no memory for a journal record");
+	return err_trace(r);
+}
+
+void log_snapshot(void *output, struct buf *b)
+{
+	struct output *o = output;
+	struct node *n, *next;
+
+	lock_scope(&o->lock);
+	HASH_ITER (by_ino, o->nodes, n, next) {
+		if (n->journaled)
+			encode_node(b, n);
+	}
+	journal_snapshot_taken(o->journal);
+}
+
+/* ---- replay ---------------------------------------------------------------------------- */
+
+static int replay_strings(struct node *n, const struct record *r)
+{
+	free(n->name);
+	free(n->target);
+	n->name = strdup(r->name);
+	n->target = r->target[0] ? strdup(r->target) : NULL;
+	return n->name && (n->target || !r->target[0]) ? 0 : err_origin(-ENOMEM);
+}
+
+/* `acked`, `parent` and the rest of the ties are log_finish()'s. Until then the content's
+ * id and the parent's number wait in fields that nothing uses yet. */
+static int replay_node(struct output *o, const struct record *r)
+{
+	struct node *n = node_find(o, r->ino);
+	struct origin_attr attr = {.size = r->stored_size,
+				   .crc64 = r->stored_crc64,
+				   .mtime_ns = r->stored_mtime_ns};
+	int e;
+
+	if (!n)
+		n = node_new(o, r->kind, r->ino);
+	if (!n)
+		return err_origin(-ENOMEM);
+	n->kind = r->kind;
+	n->mode = r->mode;
+	n->uid = r->uid;
+	n->gid = r->gid;
+	n->mtime_ns = r->mtime_ns;
+	n->ctime_ns = r->ctime_ns;
+	n->version = r->version;
+	n->stored.version = r->stored_version;
+	n->pending_ns = r->pending_ns;
+	n->meta_dirty = r->flags & RECORD_META_DIRTY;
+	n->marker = r->flags & RECORD_MARKER;
+	n->acked_size = r->content_size;
+	n->pending_seq = r->flags & RECORD_HAS_CONTENT ? r->content : 0;
+	n->lookups = r->flags & RECORD_LINKED ? r->parent : 0;
+	n->journaled = true;
+	resume_free(n); /* its records follow again */
+	e = replay_strings(n, r);
+	if (e < 0)
+		return err_trace(e);
+	attr.has_crc64 = r->flags & RECORD_STORED_CRC;
+	snprintf(attr.etag, sizeof(attr.etag), "%s", r->stored_etag);
+	return err_trace(node_set_stored(
+		o, n, r->flags & RECORD_HAS_STORED ? r->stored_key : NULL, &attr));
+}
+
+static int replay_begin(struct node *n, const struct record *r)
+{
+	struct resume *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return err_origin(-ENOMEM);
+	resume_free(n);
+	n->resume = u;
+	u->key = strdup(r->key);
+	if (!u->key)
+		return err_origin(-ENOMEM);
+	snprintf(u->upload_id, sizeof(u->upload_id), "%s", r->upload_id);
+	u->version = r->version;
+	u->part_size = r->part_size;
+	u->size = r->size;
+	u->begun_ns = r->pending_ns;
+	return 0;
+}
+
+static int replay_part(struct node *n, const struct record *r)
+{
+	struct resume *u = n->resume;
+	struct origin_part *grown;
+
+	if (!u || u->part_count >= ORIGIN_PART_COUNT_MAX)
+		return 0;
+	grown = realloc(u->parts, (u->part_count + 1) * sizeof(*grown));
+	if (!grown)
+		return err_origin(-ENOMEM);
+	u->parts = grown;
+	grown[u->part_count] = (struct origin_part){
+		.number = r->part, .size = r->size, .crc64 = r->crc64};
+	snprintf(grown[u->part_count].etag, ORIGIN_ETAG_MAX, "%s", r->etag);
+	u->part_count++;
+	return 0;
+}
+
+int log_replay(void *output, const struct record *r)
+{
+	struct output *o = output;
+	struct node *n;
+
+	lock_scope(&o->lock);
+	if (r->type == RECORD_NODE)
+		return err_trace(replay_node(o, r));
+	n = node_find(o, r->ino);
+	if (!n || n == o->root)
+		return 0;
+	switch (r->type) {
+	case RECORD_DROP:
+		n->lookups = 0;
+		node_free(o, n);
+		return 0;
+	case RECORD_BEGIN:
+		return err_trace(replay_begin(n, r));
+	case RECORD_PART:
+		return err_trace(replay_part(n, r));
+	default:
+		resume_free(n);
+		return 0;
+	}
+}
+
+static struct node *lost_and_found(struct output *o)
+{
+	struct node *dir = node_child(o->root, LOST_AND_FOUND);
+
+	if (dir)
+		return dir->kind == RECORD_DIR ? dir : o->root;
+	dir = node_new(o, RECORD_DIR, 0);
+	if (!dir)
+		return o->root;
+	dir->mode = S_IFDIR | 0700;
+	dir->uid = o->config.uid;
+	dir->gid = o->config.gid;
+	dir->marker = true;
+	dir->pending_ns = clock_real_ns();
+	node_link(o, o->root, dir, LOST_AND_FOUND);
+	return dir;
+}
+
+/* Whether following the parents from `n` comes to the root; a damaged journal may lack
+ * one, or close a circle. */
+static bool reaches_root(struct output *o, struct node *n)
+{
+	for (int depth = 0; n && depth <= PATH_KEY_MAX; depth++) {
+		if (n == o->root)
+			return true;
+		n = node_find(o, n->lookups);
+	}
+	return false;
+}
+
+static int tie_to_parent(struct output *o, struct node *n, uint64_t parent_ino)
+{
+	struct node *parent = node_find(o, parent_ino);
+	char name[PATH_NAME_MAX + 32];
+	int r;
+
+	if (parent && parent->kind == RECORD_DIR && parent != n &&
+	    !node_child(parent, n->name))
+		return err_trace(node_link(o, parent, n, n->name));
+	snprintf(name, sizeof(name), "%.200s.%llu", n->name, (unsigned long long)n->ino);
+	log_error("a file lost its directory, see /" LOST_AND_FOUND " name=%s", name);
+	r = node_link(o, lost_and_found(o), n, name);
+	return err_trace(r);
+}
+
+static int adopt_content(struct output *o, struct node *n, uint64_t id)
+{
+	int r = stage_adopt(o->stage, id, n->acked_size, &n->acked);
+
+	if (r == 0) {
+		n->size = n->acked_size;
+		return 0;
+	}
+	if (r == -ENOMEM || r == -EMFILE || r == -EACCES)
+		return err_trace(r);
+	/* Ours to have kept, and gone: say so as loudly as can be, keep the rest. */
+	o->lost_contents++;
+	n->acked_size = 0;
+	n->version = n->stored.version;
+	n->size = n->stored.size;
+	why_set(&n->why, r, "the staged file %016llx is missing or cut short",
+		(unsigned long long)id);
+	log_error("acknowledged content is damaged name=%s staged=%016llx error=%s",
+		  n->name, (unsigned long long)id, strerror(-r));
+	return 0;
+}
+
+int log_finish(struct output *o)
+{
+	struct node *n, *next;
+	int r = 0;
+
+	lock_scope(&o->lock);
+	/* Ties need every `lookups` (the parent's number) until the last is made. */
+	HASH_ITER (by_ino, o->nodes, n, next) {
+		uint64_t parent = n->lookups;
+
+		if (n == o->root || parent == 0)
+			continue;
+		r = tie_to_parent(o, n, reaches_root(o, n) ? parent : 0);
+		if (r < 0)
+			return err_trace(r);
+	}
+	HASH_ITER (by_ino, o->nodes, n, next) {
+		uint64_t content = n->pending_seq;
+
+		n->lookups = 0;
+		n->pending_seq = 0;
+		n->size = n->stored.size;
+		if (n != o->root && content)
+			r = adopt_content(o, n, content);
+		if (r < 0)
+			return err_trace(r);
+		/* node_link() counted those tied after their record was read; count anew. */
+		n->journaled_children = 0;
+	}
+	HASH_ITER (by_ino, o->nodes, n, next) {
+		if (n->journaled && n->parent)
+			n->parent->journaled_children++;
+		if (n != o->root)
+			node_update_displaced(o, n);
+	}
+	HASH_ITER (by_ino, o->nodes, n, next) {
+		if (n != o->root && plan_is_dirty(n)) {
+			n->journaled = n->journaled || n->parent;
+			sync_queue(o, n);
+		}
+	}
+	return 0;
+}

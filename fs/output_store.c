@@ -1,0 +1,680 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the store shows, under what we know better.
+ *
+ * A listed key that a node claims is that node's, wherever it lives now. Another key
+ * becomes a clean node at its path. A listed sub-directory below which something of ours is
+ * displaced may be a shell whose content has been moved or removed: it is shown only if
+ * something below it is nobody's.
+ *
+ * While a listing runs, keys that we delete stay claimed (output->lingering), so that a
+ * page fetched before the delete does not bring them back.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "fs/base/buf.h"
+#include "fs/base/check.h"
+#include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
+#include "fs/base/crc.h"
+#include "fs/base/io.h"
+#include "fs/base/log.h"
+#include "fs/output_impl.h"
+
+#define LIST_DEADLINE_MS 30000
+#define STALE_MS 1000 /* how long an old listing serves when the store does not answer */
+
+/* One page of a listing, kept until the lock can be taken. */
+struct entry {
+	char *key;
+	struct origin_attr attr;
+};
+
+struct listing {
+	struct entry *entries;
+	size_t count, size;
+};
+
+static void listing_fini(struct listing *l)
+{
+	for (size_t i = 0; i < l->count; i++)
+		free(l->entries[i].key);
+	free(l->entries);
+	*l = (struct listing){0};
+}
+
+static int note_entry(void *arg, const char *key, size_t key_len,
+		      const struct origin_attr *attr)
+{
+	struct listing *l = arg;
+	char *copy;
+
+	if (l->count == l->size) {
+		size_t size = l->size ? l->size * 2 : 64;
+		struct entry *grown = realloc(l->entries, size * sizeof(*grown));
+
+		if (!grown)
+			return err_origin(-ENOMEM);
+		l->entries = grown;
+		l->size = size;
+	}
+	copy = strndup(key, key_len);
+	if (!copy)
+		return err_origin(-ENOMEM);
+	l->entries[l->count++] = (struct entry){copy, *attr};
+	return 0;
+}
+
+static int list_store(struct output *o, const char *prefix, bool recursive,
+		      struct listing *l)
+{
+	struct origin_req req = {.op = ORIGIN_LIST,
+				 .key = prefix,
+				 .deadline_ms = clock_mono_ms() + LIST_DEADLINE_MS};
+
+	req.list.recursive = recursive;
+	req.list.entry = note_entry;
+	req.list.entry_arg = l;
+	return err_trace(origin_list_all(o->config.origin, &req));
+}
+
+static void listing_begin(struct output *o)
+{
+	o->listings++;
+}
+
+static void listing_end(struct output *o)
+{
+	struct list *it, *next;
+
+	if (--o->listings > 0)
+		return;
+	list_for_each_safe (it, next, &o->lingering) {
+		struct node *n = container_of(it, struct node, queued);
+
+		list_remove(it);
+		node_set_stored(o, n, NULL, NULL);
+		n->gone = false;
+		node_settle(o, n);
+	}
+}
+
+static mode_t default_mode(const struct output *o, enum record_kind kind)
+{
+	mode_t file = o->config.file_mode ? o->config.file_mode : 0644;
+	mode_t dir = o->config.dir_mode ? o->config.dir_mode : 0755;
+
+	if (kind == RECORD_SYMLINK)
+		return S_IFLNK | 0777;
+	return kind == RECORD_DIR ? S_IFDIR | dir : S_IFREG | file;
+}
+
+static void take_attributes(struct output *o, struct node *n, const struct origin_attr *a)
+{
+	if (a->has_posix) {
+		n->mode = (a->mode & 07777) | (n->mode & S_IFMT);
+		n->uid = a->uid;
+		n->gid = a->gid;
+		n->unverified = false;
+	} else if (o->config.origin->caps & ORIGIN_CAP_META) {
+		n->unverified = true;
+	}
+	if (a->mtime_ns) {
+		n->mtime_ns = a->mtime_ns;
+		n->ctime_ns = a->mtime_ns;
+	}
+	n->size = a->size;
+}
+
+static struct node *new_from_store(struct output *o, struct node *dir, const char *name,
+				   const char *key, const struct origin_attr *attr)
+{
+	enum record_kind kind = attr->is_dir       ? RECORD_DIR
+				: attr->is_symlink ? RECORD_SYMLINK
+						   : RECORD_FILE;
+	struct node *n = node_new(o, kind, 0);
+
+	if (!n)
+		return NULL;
+	n->mode = default_mode(o, kind);
+	n->uid = o->config.uid;
+	n->gid = o->config.gid;
+	take_attributes(o, n, attr);
+	/* A common prefix is not an object: it has no key of its own. */
+	if (node_link(o, dir, n, name) < 0 ||
+	    (kind != RECORD_DIR && node_set_stored(o, n, key, attr) < 0)) {
+		node_free(o, n);
+		return NULL;
+	}
+	if (kind == RECORD_DIR)
+		n->mtime_ns = n->ctime_ns = clock_real_ns();
+	n->stored.version = n->version;
+	return n;
+}
+
+/* A key we hold to be ours: is it still what we put there? */
+static void compare(struct output *o, struct node *n, const struct origin_attr *attr,
+		    uint64_t epoch)
+{
+	if (n->stored_epoch > epoch || n->task || attr->etag[0] == '\0' ||
+	    strcmp(n->stored.etag, attr->etag) == 0)
+		return;
+	log_debug(LOG_CACHE, "replaced by someone else key=%s", n->stored.key);
+	n->stored_change++;
+	memcpy(n->stored.etag, attr->etag, sizeof(n->stored.etag));
+	n->stored.size = attr->size;
+	n->stored.has_crc64 = attr->has_crc64;
+	n->stored.crc64 = attr->crc64;
+	if (n->acked || n->opens > 0)
+		return; /* our version will win, as the last close does */
+	content_drop_retained(o, n);
+	take_attributes(o, n, attr);
+}
+
+/* The name below `prefix` that the key stands for, without the slash of a directory.
+ * Returns false when it can be no name. */
+static bool entry_name(const char *key, const char *prefix, char out[PATH_NAME_MAX + 1])
+{
+	const char *rest = key + strlen(prefix);
+	size_t len = strcspn(rest, "/");
+
+	if (path_name_check(rest, len) != PATH_OK || (rest[len] == '/' && rest[len + 1]))
+		return false;
+	memcpy(out, rest, len);
+	out[len] = '\0';
+	return true;
+}
+
+/* One entry of `dir`'s own prefix. Returns the node that it shows, if any, or sets
+ * *doubtful when only a deeper look can tell. */
+static struct node *merge_entry(struct output *o, struct node *dir, const char *prefix,
+				const struct entry *e, uint64_t epoch, bool *doubtful)
+{
+	char name[PATH_NAME_MAX + 1];
+	struct node *owner = node_claim(o, e->key), *n;
+
+	if (strcmp(e->key, prefix) == 0) {
+		/* The marker of this very directory. */
+		if (!owner && dir != o->root && !dir->stored.key)
+			node_set_stored(o, dir, e->key, &e->attr);
+		return NULL;
+	}
+	if (!entry_name(e->key, prefix, name)) {
+		o->hidden_keys++;
+		return NULL;
+	}
+	n = node_child(dir, name);
+	if (owner && !e->attr.is_dir) {
+		if (owner == n)
+			compare(o, n, &e->attr, epoch);
+		return owner == n ? n : NULL;
+	}
+	if (n)
+		return n;
+	if (e->attr.is_dir && displaced_below(o, e->key) > 0) {
+		*doubtful = true;
+		return NULL;
+	}
+	return new_from_store(o, dir, name, e->key, &e->attr);
+}
+
+/* Clean nodes that the listing does not show have been removed by someone else. */
+static void sweep_vanished(struct output *o, struct node *dir, uint64_t epoch,
+			   struct node **shown, size_t shown_count)
+{
+	struct node *n, *next;
+
+	for (size_t i = 0; i < shown_count; i++) {
+		if (shown[i])
+			shown[i]->holds++;
+	}
+	HASH_ITER (by_name, dir->children, n, next) {
+		if (n->holds || n->opens || n->task || n->journaled || n->children ||
+		    plan_is_dirty(n) || n->stored_epoch > epoch)
+			continue;
+		if (n->kind == RECORD_DIR && (n->marker || !n->stored.key) && n->lookups)
+			continue;
+		if (n->kind == RECORD_FILE && !n->stored.key)
+			continue; /* new, not yet acknowledged */
+		log_debug(LOG_CACHE, "removed by someone else name=%s", n->name);
+		node_unlink(o, n);
+		node_set_stored(o, n, NULL, NULL);
+		node_settle(o, n);
+	}
+	for (size_t i = 0; i < shown_count; i++) {
+		if (shown[i])
+			shown[i]->holds--;
+	}
+}
+
+/* Whether anything below the prefix is nobody's. Called without the lock. */
+static int has_unclaimed(struct output *o, const char *prefix, bool *found)
+{
+	_cleanup_(listing_fini) struct listing l = {0};
+	int r = list_store(o, prefix, true, &l);
+
+	*found = false;
+	if (r < 0)
+		return err_trace(r);
+	lock_scope(&o->lock);
+	for (size_t i = 0; i < l.count && !*found; i++)
+		*found = !node_claim(o, l.entries[i].key);
+	return 0;
+}
+
+static int resolve_doubtful(struct output *o, struct node *dir, const char *prefix,
+			    const struct listing *l, const bool *doubtful)
+{
+	for (size_t i = 0; i < l->count; i++) {
+		char name[PATH_NAME_MAX + 1];
+		bool found;
+		int r;
+
+		if (!doubtful[i])
+			continue;
+		r = has_unclaimed(o, l->entries[i].key, &found);
+		if (r < 0)
+			return err_trace(r);
+		if (!found || !entry_name(l->entries[i].key, prefix, name))
+			continue;
+		lock_scope(&o->lock);
+		if (!node_child(dir, name))
+			new_from_store(o, dir, name, l->entries[i].key,
+				       &l->entries[i].attr);
+	}
+	return 0;
+}
+
+static int merge_listing(struct output *o, struct node *dir, const char *prefix,
+			 const struct listing *l, uint64_t epoch)
+{
+	size_t count = l->count ? l->count : 1;
+	_cleanup_(freep) bool *doubtful = calloc(count, sizeof(*doubtful));
+	_cleanup_(freep) struct node **shown = calloc(count, sizeof(*shown));
+
+	if (!doubtful || !shown)
+		return err_origin(-ENOMEM);
+	lock_take(&o->lock);
+	for (size_t i = 0; i < l->count; i++)
+		shown[i] =
+			merge_entry(o, dir, prefix, &l->entries[i], epoch, &doubtful[i]);
+	sweep_vanished(o, dir, epoch, shown, l->count);
+	lock_drop(&o->lock);
+	return err_trace(resolve_doubtful(o, dir, prefix, l, doubtful));
+}
+
+static bool is_fresh(const struct output *o, const struct node *dir)
+{
+	uint64_t now = clock_mono_ms();
+
+	return dir->listed &&
+	       (o->config.ttl_ms == UINT64_MAX || now < dir->stale_until_ms ||
+		now - dir->listed_ms < o->config.ttl_ms);
+}
+
+int store_refresh(struct output *o, struct node *dir, unsigned int flags)
+{
+	_cleanup_(listing_fini) struct listing l = {0};
+	char prefix[PATH_KEY_MAX + 1];
+	uint64_t epoch, started = clock_mono_ms();
+	int r;
+
+	lock_take(&o->lock);
+	if (is_fresh(o, dir) || (!dir->parent && dir != o->root)) {
+		lock_drop(&o->lock);
+		return 0;
+	}
+	if (flags & TREE_NOWAIT) {
+		lock_drop(&o->lock);
+		return TREE_E_WAIT;
+	}
+	r = node_key(dir, prefix);
+	epoch = o->epoch;
+	listing_begin(o);
+	lock_drop(&o->lock);
+	if (r == 0)
+		r = list_store(o, prefix, false, &l);
+	if (r == 0)
+		r = merge_listing(o, dir, prefix, &l, epoch);
+	lock_take(&o->lock);
+	listing_end(o);
+	if (r == 0) {
+		dir->listed = true;
+		dir->listed_ms = started;
+	} else if (dir->listed && r != -ENOMEM) {
+		/* The store is away. What it held a while ago is better than nothing: it
+		 * lets a job go on. A directory never seen stays an error: "not there"
+		 * would be a lie that makes a job start from scratch. */
+		dir->stale_until_ms = clock_mono_ms() + STALE_MS;
+		r = 0;
+	}
+	lock_drop(&o->lock);
+	return err_trace(r);
+}
+
+/* Whether the child needs no listing to be believed. */
+static bool is_ours(const struct node *n)
+{
+	return n->journaled || n->opens > 0 || n->task || plan_is_dirty(n) ||
+	       (n->kind == RECORD_FILE && !n->stored.key);
+}
+
+int store_lookup(struct output *o, uint64_t parent, const char *name, unsigned int flags,
+		 struct node **out)
+{
+	struct node *dir, *n;
+	int r;
+
+	lock_take(&o->lock);
+	dir = node_find(o, parent);
+	if (!dir || dir->kind != RECORD_DIR) {
+		lock_drop(&o->lock);
+		return dir ? err_origin(-ENOTDIR) : err_origin(-ESTALE);
+	}
+	n = node_child(dir, name);
+	if (n && is_ours(n)) {
+		node_hold(n);
+		lock_drop(&o->lock);
+		*out = n;
+		return 0;
+	}
+	node_hold(dir);
+	lock_drop(&o->lock);
+	r = store_refresh(o, dir, flags);
+	lock_scope(&o->lock);
+	n = r == 0 ? node_child(dir, name) : NULL;
+	if (n)
+		node_hold(n);
+	node_release(o, dir);
+	if (r != 0)
+		return err_trace(r);
+	if (!n)
+		return -ENOENT; /* too common for a trace */
+	*out = n;
+	return 0;
+}
+
+/* The directory that holds the key, made where it is not known yet. */
+static struct node *parent_of_key(struct output *o, struct node *top, const char *rest)
+{
+	struct origin_attr dir_attr = {.is_dir = true};
+	struct node *dir = top;
+	const char *slash;
+
+	while ((slash = strchr(rest, '/'))) {
+		char name[PATH_NAME_MAX + 1];
+		size_t len = (size_t)(slash - rest);
+		struct node *n;
+
+		if (path_name_check(rest, len) != PATH_OK)
+			return NULL;
+		memcpy(name, rest, len);
+		name[len] = '\0';
+		n = node_child(dir, name);
+		if (!n)
+			n = new_from_store(o, dir, name, "", &dir_attr);
+		if (!n || n->kind != RECORD_DIR)
+			return NULL;
+		dir = n;
+		rest = slash + 1;
+	}
+	return dir;
+}
+
+static int load_entry(struct output *o, struct node *top, const char *prefix,
+		      const struct entry *e)
+{
+	const char *rest = e->key + strlen(prefix);
+	const char *base = strrchr(rest, '/');
+	struct node *dir;
+
+	if (node_claim(o, e->key))
+		return 0;
+	dir = parent_of_key(o, top, rest);
+	if (!dir)
+		return 0;
+	base = base ? base + 1 : rest;
+	if (*base == '\0') /* a marker */
+		return dir->stored.key
+			       ? 0
+			       : err_trace(node_set_stored(o, dir, e->key, &e->attr));
+	if (node_child(dir, base) || path_name_check(base, strlen(base)) != PATH_OK)
+		return 0;
+	return new_from_store(o, dir, base, e->key, &e->attr) ? 0 : err_origin(-ENOMEM);
+}
+
+int store_load_tree(struct output *o, struct node *dir)
+{
+	_cleanup_(listing_fini) struct listing l = {0};
+	char prefix[PATH_KEY_MAX + 1];
+	int r;
+
+	lock_take(&o->lock);
+	r = dir->parent ? node_key(dir, prefix) : err_origin(-ENOENT);
+	listing_begin(o);
+	lock_drop(&o->lock);
+	if (r == 0)
+		r = list_store(o, prefix, true, &l);
+	lock_take(&o->lock);
+	for (size_t i = 0; r == 0 && i < l.count; i++)
+		r = load_entry(o, dir, prefix, &l.entries[i]);
+	listing_end(o);
+	lock_drop(&o->lock);
+	return err_trace(r);
+}
+
+static int sink_buf(void *arg, uint64_t off, const void *data, size_t n)
+{
+	struct buf *b = arg;
+
+	(void)off;
+	buf_append(b, data, n);
+	return buf_error(b);
+}
+
+static int read_target(struct output *o, const char *key, char **out)
+{
+	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+	struct origin_req req = {.op = ORIGIN_GET,
+				 .key = key,
+				 .len = 4096,
+				 .sink = sink_buf,
+				 .sink_arg = &b};
+	int r = origin_call(o->config.origin, &req);
+
+	if (r < 0)
+		return err_trace(r);
+	*out = buf_steal(&b);
+	return *out ? 0 : err_origin(-ENOMEM);
+}
+
+/* The listing called it a file; the object says it is a link. */
+static void become_link(struct output *o, struct node *n, char *target)
+{
+	if (n->opens > 0 || n->acked || n->live || n->kind != RECORD_FILE) {
+		free(target);
+		return;
+	}
+	(void)o;
+	free(n->target);
+	n->kind = RECORD_SYMLINK;
+	n->target = target;
+	n->mode = S_IFLNK | 0777;
+}
+
+int store_attributes(struct output *o, struct node *n, unsigned int flags)
+{
+	struct origin_req req = {.op = ORIGIN_STAT, .want_meta = true};
+	_cleanup_(freep) char *key = NULL;
+	char *target = NULL;
+	bool need_target;
+	int r;
+
+	lock_take(&o->lock);
+	need_target = n->kind == RECORD_SYMLINK && !n->target && n->stored.key;
+	if ((!n->unverified && !need_target) || !n->stored.key || n->acked ||
+	    n->opens > 0) {
+		lock_drop(&o->lock);
+		return 0;
+	}
+	key = strdup(n->stored.key);
+	lock_drop(&o->lock);
+	if (!key)
+		return err_origin(-ENOMEM);
+	if (flags & TREE_NOWAIT)
+		return TREE_E_WAIT;
+	req.key = key;
+	r = origin_call(o->config.origin, &req);
+	if (r == 0 && req.attr.is_symlink)
+		r = read_target(o, key, &target);
+	lock_scope(&o->lock);
+	if (r == -ENOENT) {
+		if (n->parent)
+			n->parent->listed = false;
+		return err_trace(r);
+	}
+	if (r < 0)
+		return err_trace(r);
+	n->unverified = false;
+	if (n->meta_dirty || !n->stored.key || strcmp(n->stored.key, key) != 0) {
+		free(target);
+		return 0;
+	}
+	take_attributes(o, n, &req.attr);
+	n->unverified = false;
+	if (target)
+		become_link(o, n, target);
+	return 0;
+}
+
+struct read_sink {
+	char *p;
+	uint64_t off;
+	size_t n, got;
+};
+
+static int sink_memory(void *arg, uint64_t off, const void *data, size_t n)
+{
+	struct read_sink *s = arg;
+
+	if (off < s->off || off - s->off + n > s->n)
+		return err_origin(-EBADMSG);
+	memcpy(s->p + (off - s->off), data, n);
+	s->got = (size_t)(off - s->off) + n;
+	return 0;
+}
+
+/* The object that `file` reads now. An object that we move keeps its content, so a reader
+ * follows it; one that others replaced is another file. */
+static int current_object(struct output *o, struct output_file *file, char **key,
+			  char etag[static ORIGIN_ETAG_MAX], uint64_t *size)
+{
+	struct node *n = file->node;
+
+	lock_scope(&o->lock);
+	if (!n->stored.key)
+		return err_origin(-ESTALE);
+	if (n->stored_change != file->stored_change)
+		return err_origin(-ESTALE);
+	*key = strdup(n->stored.key);
+	memcpy(etag, n->stored.etag, ORIGIN_ETAG_MAX);
+	*size = n->stored.size;
+	return *key ? 0 : err_origin(-ENOMEM);
+}
+
+int store_read(struct output *o, struct output_file *file, uint64_t off, void *p,
+	       size_t n, size_t *got)
+{
+	char etag[ORIGIN_ETAG_MAX];
+	uint64_t size = 0;
+
+	for (int attempt = 0;; attempt++) {
+		struct read_sink sink = {p, off, n, 0};
+		struct origin_req req = {.op = ORIGIN_GET,
+					 .off = off,
+					 .sink = sink_memory,
+					 .sink_arg = &sink};
+		_cleanup_(freep) char *key = NULL;
+		int r = current_object(o, file, &key, etag, &size);
+
+		if (r < 0)
+			return err_trace(r);
+		*got = 0;
+		if (off >= size || n == 0)
+			return 0;
+		req.key = key;
+		req.len = size - off < n ? size - off : n;
+		req.if_match = etag[0] ? etag : NULL;
+		r = origin_call(o->config.origin, &req);
+		if (r == 0 && sink.got != req.len)
+			r = err_origin(-EIO);
+		if (r == 0) {
+			*got = sink.got;
+			return 0;
+		}
+		/* Perhaps we have just moved it. */
+		if ((r != -ENOENT && r != -ESTALE) || attempt > 0)
+			return r == -ENOENT ? err_origin(-ESTALE) : err_trace(r);
+	}
+}
+
+struct fetch_sink {
+	int fd;
+	uint64_t size, crc;
+};
+
+static int sink_file(void *arg, uint64_t off, const void *data, size_t n)
+{
+	struct fetch_sink *s = arg;
+
+	s->crc = crc64(s->crc, data, n);
+	s->size += n;
+	return err_trace(io_pwrite(s->fd, data, n, off));
+}
+
+int store_fetch(struct output *o, struct node *n, struct content **out)
+{
+	struct fetch_sink sink = {.fd = -1};
+	struct origin_req req = {.op = ORIGIN_GET,
+				 .len = ORIGIN_TO_END,
+				 .sink = sink_file,
+				 .sink_arg = &sink};
+	char etag[ORIGIN_ETAG_MAX];
+	_cleanup_(freep) char *key = NULL;
+	struct content *c;
+	uint64_t size;
+	int r;
+
+	lock_take(&o->lock);
+	key = n->stored.key ? strdup(n->stored.key) : NULL;
+	memcpy(etag, n->stored.etag, sizeof(etag));
+	size = n->stored.size;
+	lock_drop(&o->lock);
+	if (!key)
+		return err_origin(-ESTALE);
+	r = content_wait_room(o, size);
+	if (r == 0)
+		r = stage_create(o->stage, &c);
+	if (r < 0)
+		return err_trace(r);
+	sink.fd = content_fd(c);
+	req.key = key;
+	req.if_match = etag[0] ? etag : NULL;
+	r = size > 0 ? origin_call(o->config.origin, &req) : 0;
+	if (r == 0 &&
+	    (sink.size != size || (req.attr.has_crc64 && req.attr.crc64 != sink.crc))) {
+		log_warn("object fails its checksum key=%s", key);
+		r = err_origin(-EIO);
+	}
+	if (r < 0) {
+		content_unpin(c);
+		content_put(c, 0);
+		return r == -ENOENT ? err_origin(-ESTALE) : err_trace(r);
+	}
+	content_count(c, size);
+	*out = c;
+	return 0;
+}

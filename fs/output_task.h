@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A request of the reconciler on its way. Only output_sync.c and output_task.c. */
+#pragma once
+
+#include "fs/output_impl.h"
+
+/* One request, or one upload of many, for one node. */
+struct task {
+	struct upload_job job; /* first */
+	struct output *output;
+	struct node *node;
+	enum sync_op op;
+	uint64_t version;
+	uint32_t meta_change;    /* of the node when the request was made */
+	struct content *content; /* its reference, pinned */
+	char key[PATH_KEY_MAX + 1];
+	char source[PATH_KEY_MAX + 1];
+	char etag[ORIGIN_ETAG_MAX];
+	char *data;
+	struct origin_posix posix;
+	struct list flying; /* output->flying */
+	struct task *next;  /* of the batch */
+};
+
+/* Fills in what the operation needs, from the node as it is now. NULL: no memory, or the
+ * staged file cannot be opened. Lock held. */
+struct task *task_new(struct output *o, struct node *n, enum sync_op op, const char *key);
+
+/* The request has ended; also for one that never left. Takes the lock; frees the task. */
+void task_done(struct upload_job *job);

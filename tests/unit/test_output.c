@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache/origin.h"
+#include "fs/backend/mem.h"
+#include "fs/base/buf.h"
+#include "fs/base/clock.h"
+#include "fs/base/io.h"
+#include "fs/base/log.h"
+#include "fs/output.h"
+#include "tests/unit/lib_origin.h"
+
+static const struct output_owner me = {1000, 1000};
+
+struct rig {
+	char dir[64];
+	struct origin *origin;
+	struct output *o;
+	struct output_config config;
+};
+
+static void start(struct rig *t)
+{
+	struct why why = {""};
+	int r = output_new(&t->config, &t->o, &why);
+
+	if (r < 0)
+		print_error("%s\n", why.text);
+	assert_int_equal(r, 0);
+}
+
+static void set_up(struct rig *t)
+{
+	log_set_level(LOG_ERROR);
+	*t = (struct rig){.dir = "/tmp/sluice-output.XXXXXX"};
+	assert_non_null(mkdtemp(t->dir));
+	assert_int_equal(mem_origin_new(&t->origin), 0);
+	t->config = (struct output_config){.origin = t->origin,
+					   .state_dir = t->dir,
+					   .ttl_ms = 60000,
+					   .part_size = 128 << 10,
+					   .uid = 1000,
+					   .gid = 1000};
+	start(t);
+}
+
+static void tear_down(struct rig *t)
+{
+	output_free(t->o);
+	origin_free(t->origin);
+	io_remove_tree(AT_FDCWD, t->dir);
+}
+
+static void drain(struct rig *t)
+{
+	struct buf receipt = BUF_INIT;
+	int r = output_drain(t->o, clock_mono_ms() + 10000, &receipt);
+
+	if (r != 0)
+		print_error("%s\n", receipt.data);
+	buf_fini(&receipt);
+	assert_int_equal(r, 0);
+}
+
+static uint64_t walk(struct rig *t, const char *path, struct tree_attr *attr)
+{
+	char copy[256], *save = NULL;
+	uint64_t ino = TREE_ROOT;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	for (char *c = strtok_r(copy, "/", &save); c; c = strtok_r(NULL, "/", &save)) {
+		if (output_lookup(t->o, ino, c, 0, attr) != 0)
+			return 0;
+		output_forget(t->o, attr->ino, 1);
+		ino = attr->ino;
+	}
+	return ino;
+}
+
+/* The directory's number and the last component. */
+static uint64_t parent_of(struct rig *t, const char *path, const char **base)
+{
+	struct tree_attr attr;
+	char dir[256];
+	const char *slash = strrchr(path, '/');
+
+	*base = slash ? slash + 1 : path;
+	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) : 0, path);
+	return walk(t, dir, &attr);
+}
+
+static struct output_file *open_for(struct rig *t, const char *path, int flags)
+{
+	struct output_file *f = NULL;
+	struct tree_attr attr;
+	const char *base;
+	uint64_t dir = parent_of(t, path, &base);
+
+	if (flags & O_CREAT) {
+		assert_int_equal(
+			output_create(t->o, dir, base, 0644, flags, me, &attr, &f), 0);
+		output_forget(t->o, attr.ino, 1);
+		return f;
+	}
+	assert_int_not_equal(walk(t, path, &attr), 0);
+	assert_int_equal(output_open(t->o, attr.ino, flags, 0, &f), 0);
+	return f;
+}
+
+static void close_file(struct output_file *f)
+{
+	assert_int_equal(output_flush(f), 0);
+	output_release(f);
+}
+
+static void write_text(struct rig *t, const char *path, int flags, uint64_t off,
+		       const char *text)
+{
+	struct output_file *f = open_for(t, path, flags);
+
+	assert_int_equal(output_write(f, off, text, strlen(text)), 0);
+	close_file(f);
+}
+
+static void put(struct rig *t, const char *path, const char *text)
+{
+	write_text(t, path, O_CREAT | O_WRONLY | O_TRUNC, 0, text);
+}
+
+static void assert_reads(struct rig *t, const char *path, const char *text)
+{
+	struct output_file *f = open_for(t, path, O_RDONLY);
+	char got[4096] = "";
+	size_t n;
+
+	assert_int_equal(output_read(f, 0, got, sizeof(got) - 1, 0, &n), 0);
+	got[n] = '\0';
+	assert_string_equal(got, text);
+	output_release(f);
+}
+
+static void make_dir(struct rig *t, const char *path)
+{
+	struct tree_attr attr;
+	const char *base;
+	uint64_t dir = parent_of(t, path, &base);
+
+	assert_int_equal(output_mkdir(t->o, dir, base, 0755, me, &attr), 0);
+	output_forget(t->o, attr.ino, 1);
+}
+
+static int move(struct rig *t, const char *from, const char *to, unsigned int flags)
+{
+	const char *a, *b;
+	uint64_t from_dir = parent_of(t, from, &a), to_dir = parent_of(t, to, &b);
+
+	return output_rename(t->o, from_dir, a, to_dir, b, flags);
+}
+
+static int remove_file(struct rig *t, const char *path)
+{
+	const char *base;
+	uint64_t dir = parent_of(t, path, &base);
+
+	return output_unlink(t->o, dir, base);
+}
+
+static void restart(struct rig *t)
+{
+	t->o = output_free(t->o);
+	start(t);
+}
+
+static void assert_listed(struct rig *t, const char *keys)
+{
+	lib_assert_listed(t->origin, "", true, keys);
+}
+
+static void test_a_closed_file_reaches_the_store(void **state)
+{
+	struct origin_attr attr;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	make_dir(&t, "d");
+	put(&t, "d/f", "hello");
+	assert_reads(&t, "d/f", "hello");
+	drain(&t);
+	lib_assert_content(t.origin, "d/f", "hello");
+	assert_listed(&t, "d/ d/f");
+	assert_int_equal(lib_stat(t.origin, "d/f", &attr), 0);
+	assert_true(attr.has_posix);
+	assert_int_equal(attr.mode, S_IFREG | 0644);
+	assert_reads(&t, "d/f", "hello");
+	tear_down(&t);
+}
+
+static void test_what_the_store_holds_is_there(void **state)
+{
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	lib_put(t.origin, "a/b/c", "deep");
+	lib_put(t.origin, "top", "flat");
+	assert_reads(&t, "a/b/c", "deep");
+	write_text(&t, "top", O_WRONLY, 2, "OO");
+	drain(&t);
+	lib_assert_content(t.origin, "top", "flOO");
+	put(&t, "a/b/c", "new");
+	drain(&t);
+	lib_assert_content(t.origin, "a/b/c", "new");
+	tear_down(&t);
+}
+
+static void test_a_large_file_goes_in_parts(void **state)
+{
+	size_t n = (1 << 20) + 17;
+	char *data = malloc(n);
+	struct buf got = BUF_INIT;
+	struct output_file *f;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	for (size_t i = 0; i < n; i++)
+		data[i] = (char)(i * 7 + i / 1000);
+	f = open_for(&t, "big", O_CREAT | O_WRONLY);
+	assert_int_equal(output_write(f, 0, data, n), 0);
+	close_file(f);
+	drain(&t);
+	assert_int_equal(lib_get(t.origin, "big", 0, ORIGIN_TO_END, NULL, &got), 0);
+	assert_int_equal(got.len, n);
+	assert_memory_equal(got.data, data, n);
+	buf_fini(&got);
+	free(data);
+	tear_down(&t);
+}
+
+static void test_an_acknowledged_file_survives_a_restart(void **state)
+{
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	make_dir(&t, "d");
+	put(&t, "d/f", "kept");
+	put(&t, "g", "also");
+	assert_int_equal(move(&t, "g", "d/h", 0), 0);
+	restart(&t);
+	assert_reads(&t, "d/f", "kept");
+	assert_reads(&t, "d/h", "also");
+	drain(&t);
+	assert_listed(&t, "d/ d/f d/h");
+	tear_down(&t);
+}
+
+static void test_a_stored_file_is_moved_in_the_store(void **state)
+{
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	put(&t, "a", "one");
+	drain(&t);
+	assert_int_equal(move(&t, "a", "b", 0), 0);
+	assert_reads(&t, "b", "one");
+	drain(&t);
+	assert_listed(&t, "b");
+	lib_assert_content(t.origin, "b", "one");
+	tear_down(&t);
+}
+
+static void test_stored_names_that_swap_both_arrive(void **state)
+{
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	put(&t, "a", "was a");
+	put(&t, "b", "was b");
+	drain(&t);
+	restart(&t); /* nothing is kept in the stage */
+	assert_int_equal(move(&t, "a", "b", RENAME_EXCHANGE), 0);
+	assert_reads(&t, "a", "was b");
+	drain(&t);
+	assert_listed(&t, "a b");
+	lib_assert_content(t.origin, "a", "was b");
+	lib_assert_content(t.origin, "b", "was a");
+	tear_down(&t);
+}
+
+static void test_a_tree_that_was_never_listed_is_moved(void **state)
+{
+	struct tree_attr attr;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	lib_put(t.origin, "x/1", "one");
+	lib_put(t.origin, "x/y/2", "two");
+	assert_int_equal(move(&t, "x", "z", 0), 0);
+	assert_int_equal(walk(&t, "x", &attr), 0);
+	assert_reads(&t, "z/y/2", "two");
+	/* A new directory of the old name does not show what has left it. */
+	make_dir(&t, "x");
+	put(&t, "x/3", "three");
+	assert_int_equal(walk(&t, "x/1", &attr), 0);
+	assert_int_equal(walk(&t, "x/y", &attr), 0);
+	drain(&t);
+	assert_listed(&t, "x/ x/3 z/ z/1 z/y/2");
+	tear_down(&t);
+}
+
+static void test_a_rename_over_replaces_at_once(void **state)
+{
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	put(&t, "final", "old");
+	drain(&t);
+	put(&t, "tmp", "new");
+	assert_int_equal(move(&t, "tmp", "final", 0), 0);
+	assert_reads(&t, "final", "new");
+	drain(&t);
+	assert_listed(&t, "final");
+	lib_assert_content(t.origin, "final", "new");
+	tear_down(&t);
+}
+
+static void test_an_unlinked_file_leaves_the_store(void **state)
+{
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	put(&t, "a", "1");
+	put(&t, "b", "2");
+	drain(&t);
+	assert_int_equal(remove_file(&t, "a"), 0);
+	put(&t, "c", "3");
+	assert_int_equal(remove_file(&t, "c"), 0);
+	restart(&t);
+	drain(&t);
+	assert_listed(&t, "b");
+	tear_down(&t);
+}
+
+static void test_an_overwrite_in_flight_does_not_mix(void **state)
+{
+	struct output_file *f;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	put(&t, "f", "aaaa");
+	f = open_for(&t, "f", O_WRONLY);
+	assert_int_equal(output_write(f, 0, "bb", 2), 0);
+	/* Not acknowledged: a crash here leaves the old version, and so does a drain of
+	 * what was acknowledged, unless the open file is published too. */
+	close_file(f);
+	drain(&t);
+	lib_assert_content(t.origin, "f", "bbaa");
+	write_text(&t, "f", O_WRONLY | O_APPEND, 4, "cc");
+	write_text(&t, "f", O_WRONLY | O_APPEND, 6, "dd");
+	drain(&t);
+	lib_assert_content(t.origin, "f", "bbaaccdd");
+	tear_down(&t);
+}
+
+static void test_two_mounts_of_one_state_are_refused(void **state)
+{
+	struct why why = {""};
+	struct output *second;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	assert_int_equal(output_new(&t.config, &second, &why), -EBUSY);
+	assert_non_null(strstr(why.text, "in use"));
+	tear_down(&t);
+}
+
+static void test_links_and_attributes_are_kept(void **state)
+{
+	struct origin_attr got;
+	struct tree_attr attr;
+	char target[64];
+	struct rig t;
+	uint64_t ino;
+
+	(void)state;
+	set_up(&t);
+	assert_int_equal(output_symlink(t.o, TREE_ROOT, "l", "to/there", me, &attr), 0);
+	output_forget(t.o, attr.ino, 1);
+	put(&t, "f", "x");
+	drain(&t);
+	ino = walk(&t, "f", &attr);
+	attr.mode = 0600;
+	attr.mtime_ns = 1500000000123456789;
+	assert_int_equal(
+		output_setattr(t.o, ino, OUTPUT_SET_MODE | OUTPUT_SET_MTIME, &attr), 0);
+	drain(&t);
+	assert_int_equal(lib_stat(t.origin, "f", &got), 0);
+	assert_int_equal(got.mode, S_IFREG | 0600);
+	assert_int_equal(got.mtime_ns, 1500000000123456789);
+	restart(&t);
+	ino = walk(&t, "l", &attr);
+	assert_true(S_ISLNK(attr.mode));
+	assert_int_equal(output_readlink(t.o, ino, 0, target, sizeof(target)), 0);
+	assert_string_equal(target, "to/there");
+	walk(&t, "f", &attr);
+	assert_int_equal(attr.mode, S_IFREG | 0600);
+	tear_down(&t);
+}
+
+static void test_an_open_file_is_published(void **state)
+{
+	struct output_file *f;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	t.o = output_free(t.o);
+	t.config.publish_interval_ms = 50;
+	start(&t);
+	f = open_for(&t, "log", O_CREAT | O_WRONLY | O_APPEND);
+	assert_int_equal(output_write(f, 0, "line 1\n", 7), 0);
+	for (int i = 0; i < 100; i++) {
+		struct origin_attr attr;
+
+		if (lib_stat(t.origin, "log", &attr) == 0)
+			break;
+		clock_sleep_ms(20);
+	}
+	lib_assert_content(t.origin, "log", "line 1\n");
+	assert_int_equal(output_write(f, 7, "line 2\n", 7), 0);
+	close_file(f);
+	drain(&t);
+	lib_assert_content(t.origin, "log", "line 1\nline 2\n");
+	tear_down(&t);
+}
+
+static void test_remote_durability_waits_for_the_store(void **state)
+{
+	struct output_file *f;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	t.o = output_free(t.o);
+	t.config.durability = OUTPUT_REMOTE;
+	start(&t);
+	f = open_for(&t, "f", O_CREAT | O_WRONLY);
+	assert_int_equal(output_write(f, 0, "now", 3), 0);
+	assert_int_equal(output_flush(f), 0);
+	lib_assert_content(t.origin, "f", "now");
+	output_release(f);
+	tear_down(&t);
+}
+
+TEST_MAIN(cmocka_unit_test(test_a_closed_file_reaches_the_store),
+	  cmocka_unit_test(test_what_the_store_holds_is_there),
+	  cmocka_unit_test(test_a_large_file_goes_in_parts),
+	  cmocka_unit_test(test_an_acknowledged_file_survives_a_restart),
+	  cmocka_unit_test(test_a_stored_file_is_moved_in_the_store),
+	  cmocka_unit_test(test_stored_names_that_swap_both_arrive),
+	  cmocka_unit_test(test_a_tree_that_was_never_listed_is_moved),
+	  cmocka_unit_test(test_a_rename_over_replaces_at_once),
+	  cmocka_unit_test(test_an_unlinked_file_leaves_the_store),
+	  cmocka_unit_test(test_an_overwrite_in_flight_does_not_mix),
+	  cmocka_unit_test(test_two_mounts_of_one_state_are_refused),
+	  cmocka_unit_test(test_links_and_attributes_are_kept),
+	  cmocka_unit_test(test_an_open_file_is_published),
+	  cmocka_unit_test(test_remote_durability_waits_for_the_store))
