@@ -151,6 +151,16 @@ static enum MHD_Result take_body(struct exchange *x, const char *data, size_t n)
 	return MHD_YES;
 }
 
+/* Whether the body of a refused request is read before the answer is sent. */
+static bool worth_reading(const struct ossd_request *req)
+{
+	const char *expect = ossd_request_header(req, "expect");
+	const char *length = ossd_request_header(req, "content-length");
+
+	return !(expect && !strcasecmp(expect, "100-continue")) &&
+	       !(length && strtoull(length, NULL, 10) > DISCARD_MAX);
+}
+
 static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
 			      const char *url, const char *method, const char *version,
 			      const char *data, size_t *n, void **req_cls)
@@ -160,13 +170,9 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
 	(void)url;
 	(void)version;
 	if (!x->begun) {
-		const char *expect;
-
 		begin(cls, x, connection, method);
-		expect = ossd_request_header(&x->req, "expect");
-		if (x->refused && expect && !strcasecmp(expect, "100-continue"))
-			return run(x, connection);
-		return MHD_YES;
+		return x->refused && !worth_reading(&x->req) ? run(x, connection)
+							     : MHD_YES;
 	}
 	if (*n) {
 		size_t piece = *n;

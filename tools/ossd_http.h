@@ -45,7 +45,7 @@ struct ossd_sending {
 /* Sleeps; false when the client left or the server stops. `ms` 0: until then. */
 bool ossd_pause(const struct ossd_sending *s, uint64_t ms);
 
-/* Makes the socket close with a reset. */
+/* Resets the connection once what was sent has left. */
 void ossd_reset(int connection_fd);
 
 /* Sleeps as long as `bytes` since `start_ns` are too many for `rate` bytes per second. */

@@ -18,6 +18,7 @@
 
 #include "fs/base/clock.h"
 #include "fs/base/io.h"
+#include "fs/base/log.h"
 #include "fs/base/xalloc.h"
 #include "tools/ossd_http.h"
 #include "tools/ossd_request.h"
@@ -48,7 +49,7 @@ bool ossd_pause(const struct ossd_sending *s, uint64_t ms)
 
 void ossd_reset(int connection_fd)
 {
-	struct linger now = {1, 0};
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
 
 	/* What was sent before is to arrive: a reset throws away what still waits. */
 	for (int waited = 0; waited < DRAIN_MS; waited += 5) {
@@ -58,8 +59,10 @@ void ossd_reset(int connection_fd)
 			break;
 		clock_sleep_ms(5);
 	}
-	if (setsockopt(connection_fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) < 0)
-		return; /* then it closes in the ordinary way */
+	/* Dissolving the association resets at once. Lingering for no time would not do: the
+	 * library shuts the connection down in the polite way before it closes. */
+	if (connect(connection_fd, &nobody, sizeof(nobody)) < 0)
+		log_debug(LOG_OSSD, "reset: %s", strerror(errno));
 }
 
 bool ossd_pace(const struct ossd_sending *s, uint64_t start_ns, uint64_t bytes,
