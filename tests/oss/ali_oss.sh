@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The official OSS client for Node (npm: ali-oss) does everything it can against ossd: both
 # signature versions, both addressing styles.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 command -v node >/dev/null && command -v npm >/dev/null || skip "node and npm are not installed"
 

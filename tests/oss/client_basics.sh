@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # ossctl against the local server: every command, both signatures, odd names, exit codes.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 start_ossd
 ctl() { "$bin/ossctl" "$@" --retry-for 2s; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Every fault the server can be told to have, seen from outside.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 mkdir "$T/oss"
 "$bin/ossd" --root "$T/oss" --listen 127.0.0.1:0 --admin 127.0.0.1:0 --no-auth --bucket data \

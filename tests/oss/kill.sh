@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # kill -9 in the middle of PUTs, parts, appends and deletes, several times over: what was
 # answered is there, everything is whole, nothing is half.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 mkdir "$T/oss"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What no SDK shows: refusals on the wire, sub-resources, anonymous requests, the region, the
 # clock, raw targets, virtual hosts, and the command line's own errors.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 start_ossd --bucket data --region cn-hangzhou --suffix oss.test
 url=$OSS_ENDPOINT/data
