@@ -25,7 +25,8 @@ stop_pid "$OSSD_PID"
 echo "STS.session:session-secret:the/token+=" >>"$T/keys"
 "$bin/ossd" --root "$T/oss" --listen "127.0.0.1:$OSSD_PORT" --key-file "$T/keys" \
 	>"$T/ossd.out" 2>"$T/ossd.err" &
-defer stop_pid $!
+pid=$!
+defer stop_pid "$pid"
 eventually 10 grep -q ^ready "$T/ossd.out"
 
 for version in v1 v4; do
@@ -34,3 +35,5 @@ for version in v1 v4; do
 			"$OSS_ENDPOINT" "$version" "$style" || fail "ali-oss $version $style: $(cat "$T/ossd.err")"
 	done
 done
+kill "$pid"
+wait "$pid" || fail "ossd ended with $?: $(tail -n 20 "$T/ossd.err")"
