@@ -230,13 +230,15 @@ static int take_buffer(struct cache *c, uint32_t len, bool demanded, const struc
 		return err_trace(budget_take(c->budget, len, w, out));
 	*out = budget_try(c->budget, len, leave);
 	if (!*out) {
-		fill_reclaim(c, len);
+		/* Never at the price of what other readers are still to come to. */
+		fill_reclaim_used(c, len);
 		*out = budget_try(c->budget, len, leave);
 	}
 	return *out ? 0 : FETCH_E_BUDGET;
 }
 
-/* One fill for each block that [off, end) touches, as far as memory goes. */
+/* One fill for each block that [off, end) touches, as far as memory goes. Only the first is
+ * waited for: he who waits for memory must not sit on some that nobody can take back. */
 static int make_fills(struct fetch *t, uint64_t demand_end, const struct wait *w)
 {
 	struct object *o = t->object;
@@ -248,7 +250,7 @@ static int make_fills(struct fetch *t, uint64_t demand_end, const struct wait *w
 		uint32_t len = (uint32_t)((stop < t->end ? stop : t->end) - at);
 		void *data;
 
-		r = take_buffer(o->cache, len, at < demand_end, w, &data);
+		r = take_buffer(o->cache, len, t->count == 0 && at < demand_end, w, &data);
 		if (r != 0)
 			break;
 		t->fills[t->count] = fill_new(o, at, len, data);

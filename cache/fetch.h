@@ -43,6 +43,7 @@ struct fill {
 	uint32_t len;          /* to a page boundary or the object's end */
 	bool prefetch;         /* nobody was waiting for it when it was asked for */
 	atomic_bool queued;    /* waits for the writer */
+	atomic_bool used;      /* a reader has read to its end */
 
 	/* under object->lock */
 	struct fill *next;     /* in its block */
@@ -59,9 +60,9 @@ struct fill {
 };
 
 /* Asks for absent pages of [off, end), page aligned or the object's end. What lies in
- * [off, demand_end) somebody needs: its buffers are waited for; the rest is taken as far as
- * the budget has room. *asked = end of what is on its way or needs none (> off). Lock not
- * held. -EINTR, -ETIMEDOUT, -ENOMEM; FETCH_E_BUDGET: nothing was demanded and there is no
+ * [off, demand_end) somebody needs: memory for its first block is waited for; the rest is
+ * taken as far as the budget has room. *asked = end of what is on its way or needs none
+ * (> off). Lock not held. -EINTR, -ETIMEDOUT, -ENOMEM; FETCH_E_BUDGET: nothing was demanded and there is no
  * memory. */
 enum fetch_condition { FETCH_E_BUDGET = 1 };
 int fetch_start(struct object *o, uint64_t off, uint64_t end, uint64_t demand_end,
@@ -74,8 +75,10 @@ void fill_put(struct fill *f);
 /* No more to be found: unlinks it from its block and from the memory list. Lock held. */
 void fill_unlink_locked(struct fill *f);
 
-/* Buffers back: drops fills that only lie in memory, oldest first, until `want` bytes. */
+/* Buffers back: drops fills that only lie in memory, what has been read before what has
+ * not, oldest first, until `want` bytes; or only what has been read. */
 void fill_reclaim(void *cache, uint64_t want);
+void fill_reclaim_used(struct cache *c, uint64_t want);
 /* All fills in memory of an origin, or of all (NULL). */
 void fill_drop_all(struct cache *c, const struct origin *origin);
 

@@ -60,18 +60,31 @@ void fill_unlink_locked(struct fill *f)
 	check(atomic_fetch_sub(&f->refs, 1) > 1);
 }
 
+enum pick {
+	PICK_USED = 1 << 0,   /* only what a reader has read to its end */
+	PICK_QUEUED = 1 << 1, /* also what waits for the writer */
+	PICK_HELD = 1 << 2,   /* also what someone is just reading */
+};
+
 /* The oldest fill that may go, with a reference. */
-static struct fill *oldest(struct cache *c, const struct origin *origin, bool queued_too)
+static struct fill *oldest(struct cache *c, const struct origin *origin, unsigned int pick)
 {
 	struct list *it;
 
 	lock_scope(&c->lock);
 	list_for_each(it, &c->memory) {
 		struct fill *f = container_of(it, struct fill, memory);
+		bool queued = atomic_load(&f->queued);
 
 		if (origin && f->object->origin != origin)
 			continue;
-		if (!queued_too && atomic_load(&f->queued))
+		if (queued && !(pick & PICK_QUEUED))
+			continue;
+		if ((pick & PICK_USED) && !atomic_load(&f->used))
+			continue;
+		/* One reference is the block's, one the queue's; more, and letting go would
+		 * free nothing. */
+		if (!(pick & PICK_HELD) && atomic_load(&f->refs) > 1u + queued)
 			continue;
 		atomic_fetch_add(&f->refs, 1);
 		return f;
@@ -96,26 +109,40 @@ static uint64_t let_go(struct fill *f)
 	return n;
 }
 
-void fill_reclaim(void *cache, uint64_t want)
+static uint64_t reclaim(struct cache *c, uint64_t want, unsigned int pick)
 {
-	struct cache *c = cache;
-	/* What waits for a disk that hangs will wait for long. */
-	bool queued_too = c->disk && !disk_usable(c->disk);
 	uint64_t freed = 0;
 
 	while (freed < want) {
-		struct fill *f = oldest(c, NULL, queued_too);
+		struct fill *f = oldest(c, NULL, pick);
 
 		if (!f)
-			return;
+			break;
 		freed += let_go(f);
 	}
+	return freed;
+}
+
+void fill_reclaim(void *cache, uint64_t want)
+{
+	struct cache *c = cache;
+	uint64_t freed = reclaim(c, want, PICK_USED);
+
+	/* What waits for a disk that hangs will wait for long. */
+	if (freed < want)
+		reclaim(c, want - freed,
+			c->disk && !disk_usable(c->disk) ? PICK_QUEUED : 0);
+}
+
+void fill_reclaim_used(struct cache *c, uint64_t want)
+{
+	reclaim(c, want, PICK_USED);
 }
 
 void fill_drop_all(struct cache *c, const struct origin *origin)
 {
 	struct fill *f;
 
-	while ((f = oldest(c, origin, true)))
+	while ((f = oldest(c, origin, PICK_QUEUED | PICK_HELD)))
 		let_go(f);
 }

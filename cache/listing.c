@@ -48,6 +48,8 @@ struct listing {
 	uint32_t head_count;  /* a power of two */
 	uint64_t hidden, shadowed;
 	uint32_t pages;
+	bool unordered;       /* the store does not keep to byte order */
+	char last[PATH_KEY_MAX + 1]; /* how far it has come: the last key below dir */
 	bool complete;
 	int error;
 };
@@ -203,6 +205,29 @@ static int append(struct listing *l, const char *name, size_t n,
 	return 0;
 }
 
+/* In byte order, what lies behind the last key is decided. */
+static void note_progress(struct listing *l, const char *name, size_t n)
+{
+	if (n > PATH_KEY_MAX)
+		return;
+	if (strlen(l->last) > n ? memcmp(l->last, name, n) >= 0
+				: memcmp(l->last, name, strlen(l->last)) > 0)
+		l->unordered = true;
+	memcpy(l->last, name, n);
+	l->last[n] = '\0';
+}
+
+/* Whether neither "name" nor "name/" can still come. */
+static bool decided(const struct listing *l, const char *name)
+{
+	size_t n = strlen(name);
+	int order = strncmp(l->last, name, n);
+
+	if (l->complete)
+		return true;
+	return !l->unordered && (order > 0 || (order == 0 && l->last[n] > '/'));
+}
+
 int listing_add(void *arg, const char *key, size_t key_len, const struct origin_attr *attr)
 {
 	struct listing *l = arg;
@@ -216,6 +241,7 @@ int listing_add(void *arg, const char *key, size_t key_len, const struct origin_
 	if (n == 0)
 		return 0; /* the directory's own marker */
 	lock_scope(&l->lock);
+	note_progress(l, name, n);
 	if (name[n - 1] == '/') {
 		as_dir.is_dir = true;
 		n--;
@@ -296,14 +322,13 @@ int listing_find(struct listing *l, const char *name, struct listing_entry *entr
 
 	lock_scope(&l->lock);
 	i = find(l, name, strlen(name));
-	if (i != NONE) {
-		/* Until the end "a/" may still follow "a". */
-		if (!l->complete && !l->entries[i].is_dir)
-			return LISTING_E_WAIT;
-		show(l, i, entry);
-		return 0;
-	}
-	return l->complete && l->error == 0 ? LISTING_E_END : LISTING_E_WAIT;
+	if (i == NONE)
+		return l->error == 0 && decided(l, name) ? LISTING_E_END : LISTING_E_WAIT;
+	/* "a/" may still follow "a". */
+	if (!l->entries[i].is_dir && !decided(l, name))
+		return LISTING_E_WAIT;
+	show(l, i, entry);
+	return 0;
 }
 
 int listing_wait_page(struct listing *l, const struct wait *w)

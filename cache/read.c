@@ -55,23 +55,50 @@ void read_drop_file(struct object *o, struct datafile *file)
 	lock_drop(&o->lock);
 }
 
-static void drop_page(struct object *o, struct datafile *file, uint64_t page)
+/* Another look at one page: between two reads another thread may have mended it. */
+static bool still_wrong(struct datafile *file, uint64_t page)
+{
+	unsigned char data[PAGE_BYTES];
+	uint64_t off = page << PAGE_SHIFT;
+	uint64_t n = file->size - off < PAGE_BYTES ? file->size - off : PAGE_BYTES;
+	uint32_t record;
+
+	if (datafile_load(file, page, 1, &record) < 0 || !record)
+		return false;
+	return datafile_read(file, off, data, n, false) != (ssize_t)n ||
+	       record != datafile_record(data, n);
+}
+
+/* All under the lock, reading and writing one page too: while a page is present nobody
+ * fetches it, so nobody else can be writing what is looked at here. */
+static bool drop_locked(struct object *o, struct datafile *file, uint64_t page)
 {
 	static const uint32_t none;
-	struct block *b;
+	uint32_t at = page % BLOCK_PAGES, end;
+	struct block *b = object_block_locked(o, page / BLOCK_PAGES);
 
+	if (!b || o->nonce != file->nonce || block_run(b, at, at + 1, &end) == BLOCK_ABSENT ||
+	    !still_wrong(file, page))
+		return false;
+	if (datafile_store(file, page, 1, &none) == 0)
+		disk_release(o->cache->disk, PAGE_BYTES);
+	o->checked -= block_drop(b, at, 1);
+	o->whole = false;
+	return true;
+}
+
+static void drop_page(struct object *o, struct datafile *file, uint64_t page)
+{
+	bool dropped;
+
+	lock_take(&o->lock);
+	dropped = drop_locked(o, file, page);
+	lock_drop(&o->lock);
+	if (!dropped)
+		return;
 	cache_count(&o->cache->count.damaged, 1);
 	log_warn("damaged page in the cache, dropped key=%s page=%llu", ident_key(o->ident),
 		 (unsigned long long)page);
-	if (datafile_store(file, page, 1, &none) == 0)
-		disk_release(o->cache->disk, PAGE_BYTES);
-	lock_take(&o->lock);
-	b = object_block_locked(o, page / BLOCK_PAGES);
-	if (b && o->nonce == file->nonce) {
-		o->checked -= block_drop(b, page % BLOCK_PAGES, 1);
-		o->whole = false;
-	}
-	lock_drop(&o->lock);
 }
 
 /* Pages from `first` on whose records match; the first that does not is dropped. */
@@ -170,6 +197,10 @@ static int look(const struct call *c, bool use_disk, struct run *run)
 			run->end = run->fill->off + end;
 		return 0;
 	}
+	/* Up to where the next fill begins. */
+	for (struct fill *f = b->fills; f; f = f->next)
+		if (f->off > c->at && f->off < run->end)
+			run->end = f->off;
 	if (!use_disk)
 		return 0;
 	run->unloaded = !b->loaded;
@@ -215,6 +246,8 @@ static int copy_fill(struct call *c, struct run *run)
 	if (r == 0) {
 		memcpy(c->p, f->data + from, want - from);
 		advance(c, run->end);
+		if (want == f->len)
+			atomic_store_explicit(&f->used, true, memory_order_relaxed);
 	}
 	return err_trace(r);
 }
@@ -332,6 +365,9 @@ static int ask(struct object *o, uint64_t at, uint64_t end, uint64_t demand_end,
 			return 0;
 		if (r < 0)
 			return err_trace(r);
+		/* Waited for once: what has come for it must be read before more memory is
+		 * waited for, or several readers take it from each other for ever. */
+		demand_end = 0;
 	}
 	return 0;
 }

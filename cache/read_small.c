@@ -56,8 +56,11 @@ static int copy_fill(struct call *c, struct fill *f)
 	if (r == 0 && f->state == FILL_FAILED)
 		r = f->error;
 	lock_drop(&o->lock);
-	if (r == 0)
+	if (r == 0) {
 		memcpy(c->p, f->data + c->off, c->n);
+		if (c->off + c->n == f->len)
+			atomic_store_explicit(&f->used, true, memory_order_relaxed);
+	}
 	return err_trace(r);
 }
 

@@ -151,7 +151,10 @@ static void run(struct scripted_job *job)
 	job->entry_arg = req->list.entry_arg;
 	inner.list.entry = pass_entry;
 	inner.list.entry_arg = job;
-	job->flip = req->op == ORIGIN_GET && spend(&s->flip_count);
+	job->flip = req->op == ORIGIN_GET &&
+		    (!atomic_load(&s->flip_first) ||
+		     req->key[0] == atomic_load(&s->flip_first)) &&
+		    spend(&s->flip_count);
 	job->cut = req->op == ORIGIN_GET && spend(&s->cut_count);
 	if (atomic_load(&s->no_etag))
 		inner.if_match = NULL;

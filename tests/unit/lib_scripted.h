@@ -30,7 +30,8 @@ struct scripted {
 	atomic_bool hang;              /* answer nothing until told otherwise, or cancelled */
 	atomic_int fail;               /* errno (negative) for requests … */
 	atomic_int fail_count;         /* … as many as this; -1: all */
-	atomic_int flip_count;         /* GETs whose body gets one wrong bit */
+	atomic_int flip_count;         /* GETs whose body gets one wrong bit … */
+	_Atomic char flip_first;       /* … of keys that begin so; 0: all */
 	atomic_int cut_count;          /* GETs that end in the middle with -ECONNRESET */
 	atomic_bool no_crc;            /* the store gives no CRC-64 */
 	atomic_bool no_etag;           /* nor ETags */

@@ -225,6 +225,8 @@ static void test_one_listing_answers_for_all_children(void **state)
 	assert_int_equal(input_opendir(w->in, dir.ino, 0, &d), 0);
 	while (n.count < 2500)
 		assert_int_equal(input_readdir(d, (uint64_t)n.count, true, 0, note, &n), 0);
+	/* The end, too: then the listing is complete. */
+	assert_int_equal(input_readdir(d, 2500, true, 0, note, &n), 0);
 	input_closedir(d);
 	buf_fini(&n.text);
 	for (int i = 0; i < 2500; i++) {
