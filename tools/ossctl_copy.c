@@ -22,6 +22,7 @@
 #define MULTIPART_MIN (32u << 20)
 #define PART_SIZE (8u << 20)
 #define PARTS_AT_ONCE 4
+#define WHOLE_TRIES 4
 
 /* A file without a name, for what comes through a pipe or goes from store to store. */
 static int open_spool(void)
@@ -207,6 +208,24 @@ static int receive(void *arg, uint64_t off, const void *data, size_t n)
 	return r->is_pipe ? io_write(r->fd, data, n) : io_pwrite(r->fd, data, n, off);
 }
 
+/* One whole try: 0, -EBADMSG when all came and fails its checksum, or another errno value;
+ * get->why says what. */
+static int receive_once(struct origin *o, struct origin_req *get,
+			struct receiver *receiver)
+{
+	int r;
+
+	receiver->crc = 0;
+	get->received = 0;
+	r = origin_call(o, get);
+	if (r == 0 && get->attr.has_crc64 && get->attr.crc64 != receiver->crc)
+		r = why_set(&get->why, -EBADMSG, "%s: what arrived fails its checksum",
+			    get->key);
+	return r;
+}
+
+/* A whole that fails its checksum cannot be mended, only fetched again; what has gone into
+ * a pipe cannot be taken back. */
 static int receive_file(struct origin *o, const char *key, int fd, bool is_pipe,
 			uint64_t *size)
 {
@@ -216,12 +235,15 @@ static int receive_file(struct origin *o, const char *key, int fd, bool is_pipe,
 				 .len = ORIGIN_TO_END,
 				 .sink = receive,
 				 .sink_arg = &receiver};
-	int r = ossctl_call(o, &get);
+	int r = receive_once(o, &get, &receiver);
 
+	for (int tries = 1; r == -EBADMSG && !is_pipe && tries < WHOLE_TRIES; tries++) {
+		if (ftruncate(fd, 0) < 0)
+			return ossctl_fail(-errno, key);
+		r = receive_once(o, &get, &receiver);
+	}
 	if (r < 0)
-		return ossctl_exit(r);
-	if (get.attr.has_crc64 && get.attr.crc64 != receiver.crc)
-		return ossctl_fail(-EBADMSG, "what arrived fails its checksum");
+		return ossctl_fail(r, get.why.text);
 	*size = get.received;
 	return EXIT_OK;
 }
