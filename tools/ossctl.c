@@ -192,7 +192,7 @@ static int run_ls(void *options, int argc, char **argv)
 {
 	const struct ossctl_options *o = options;
 	struct listing l = {.json = o->json};
-	struct ossctl_place place;
+	struct ossctl_place place = {.source = ""};
 	struct origin *origin;
 	struct origin_req req = {
 		.op = ORIGIN_LIST,
@@ -229,7 +229,7 @@ static int run_stat(void *options, int argc, char **argv)
 {
 	const struct ossctl_options *o = options;
 	_cleanup_(buf_fini) struct buf text = BUF_INIT;
-	struct ossctl_place place;
+	struct ossctl_place place = {.source = ""};
 	struct origin *origin;
 	struct origin_req req = {.op = ORIGIN_STAT, .key = place.key, .want_meta = true};
 	int code;
@@ -318,7 +318,7 @@ static int remove_tree(struct origin *origin, const char *prefix, uint64_t *remo
 static int run_rm(void *options, int argc, char **argv)
 {
 	const struct ossctl_options *o = options;
-	struct ossctl_place place;
+	struct ossctl_place place = {.source = ""};
 	struct origin *origin;
 	struct origin_req req = {.op = ORIGIN_DELETE, .key = place.key};
 	uint64_t removed = 1;
@@ -449,12 +449,12 @@ static int with_log(void *options, int argc, char **argv,
 	}                                                                                \
 	static const struct command command_##verb = {                                   \
 		.name = #verb,                                                           \
-		.args = arguments,                                                       \
-		.summary = what,                                                         \
+		.args = (arguments),                                                     \
+		.summary = (what),                                                       \
 		.options = options_table,                                                \
 		.options_size = sizeof(struct ossctl_options),                           \
-		.args_min = least,                                                       \
-		.args_max = most,                                                        \
+		.args_min = (least),                                                     \
+		.args_max = (most),                                                      \
 		.run = verb##_with_log,                                                  \
 	}
 

@@ -27,7 +27,7 @@
 /* A file without a name, for what comes through a pipe or goes from store to store. */
 static int open_spool(void)
 {
-	const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+	const char *set = getenv("TMPDIR"), *dir = set ? set : "/tmp";
 	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
 	return fd < 0 ? ossctl_fail(-errno, dir), -1 : fd;
@@ -45,77 +45,103 @@ static void say(const struct ossctl_options *o, const char *verb, const char *na
 
 /* ---- put ----------------------------------------------------------------------------- */
 
-struct part_job {
+struct upload {
 	struct origin *origin;
-	struct origin_req req;
+	const char *key, *id;
+	int fd;
+	uint64_t size, part_size;
+	size_t count;
+	struct origin_part *parts;
+	struct origin_req *requests; /* `user` is the upload */
 };
 
 static void send_part(void *arg)
 {
-	struct part_job *job = arg;
+	struct origin_req *req = arg;
+	const struct upload *u = req->user;
 
-	(void)origin_call(job->origin, &job->req);
+	(void)origin_call(u->origin, req);
 }
 
-static int send_parts(struct origin *o, const char *key, const char *id, int fd,
-		      uint64_t size, struct origin_part *parts, struct part_job *jobs,
-		      size_t count, uint64_t part_size)
+static int send_parts(struct upload *u)
 {
 	struct worker_pool *pool;
 	int r = worker_pool_new(&pool, "parts", PARTS_AT_ONCE, PARTS_AT_ONCE);
 
 	if (r < 0)
 		return ossctl_fail(r, "cannot start threads");
-	for (size_t i = 0; i < count; i++) {
-		uint64_t off = i * part_size;
+	for (size_t i = 0; i < u->count; i++) {
+		uint64_t off = i * u->part_size, left = u->size - off;
 
-		jobs[i].origin = o;
-		jobs[i].req = (struct origin_req){
+		u->requests[i] = (struct origin_req){
 			.op = ORIGIN_MULTI_PART,
-			.key = key,
-			.upload_id = id,
+			.key = u->key,
+			.upload_id = u->id,
 			.part = (uint32_t)i + 1,
 			.off = off,
-			.body = {.fd = fd,
+			.body = {.fd = u->fd,
 				 .fd_off = off,
-				 .len = size - off < part_size ? size - off : part_size},
+				 .len = left < u->part_size ? left : u->part_size},
+			.user = u,
 		};
-		worker_submit(pool, send_part, &jobs[i]);
+		worker_submit(pool, send_part, &u->requests[i]);
 	}
 	worker_pool_free(pool);
-	for (size_t i = 0; i < count; i++) {
-		if (jobs[i].req.result < 0)
-			return ossctl_fail(jobs[i].req.result, jobs[i].req.why.text);
-		parts[i] = jobs[i].req.part_result;
+	for (size_t i = 0; i < u->count; i++) {
+		if (u->requests[i].result < 0)
+			return ossctl_fail(u->requests[i].result,
+					   u->requests[i].why.text);
+		u->parts[i] = u->requests[i].part_result;
 	}
 	return EXIT_OK;
 }
 
 /* The upload has begun: ends it, or takes it back. */
-static int send_upload(struct origin *o, const char *key, const char *id, int fd,
-		       uint64_t size)
+static int send_upload(struct upload *u, const char *id)
 {
-	uint64_t least = (size + ORIGIN_PART_COUNT_MAX - 1) / ORIGIN_PART_COUNT_MAX;
-	uint64_t part_size = least < PART_SIZE ? PART_SIZE : (least | 0xfffff) + 1;
-	size_t count = (size_t)((size + part_size - 1) / part_size);
-	_cleanup_(freep) struct origin_part *parts = calloc(count, sizeof(*parts));
-	_cleanup_(freep) struct part_job *jobs = calloc(count, sizeof(*jobs));
 	struct origin_req end = {.op = ORIGIN_MULTI_END,
-				 .key = key,
+				 .key = u->key,
 				 .upload_id = id,
-				 .parts = parts,
-				 .part_count = count,
-				 .size = size};
+				 .parts = u->parts,
+				 .part_count = u->count,
+				 .size = u->size};
 	struct origin_req abort_it = {
-		.op = ORIGIN_MULTI_ABORT, .key = key, .upload_id = id};
-	int code = parts && jobs ? send_parts(o, key, id, fd, size, parts, jobs, count,
-					      part_size)
-				 : ossctl_fail(-ENOMEM, "no memory");
+		.op = ORIGIN_MULTI_ABORT, .key = u->key, .upload_id = id};
+	int code;
+
+	u->id = id;
+	code = send_parts(u);
 
 	if (code == EXIT_OK)
-		code = ossctl_exit(ossctl_call(o, &end));
+		code = ossctl_exit(ossctl_call(u->origin, &end));
 	if (code != EXIT_OK)
-		(void)origin_call(o, &abort_it);
+		(void)origin_call(u->origin, &abort_it);
+	return code;
+}
+
+static int send_large(struct origin *o, const char *key, int fd, uint64_t size)
+{
+	uint64_t least = (size + ORIGIN_PART_COUNT_MAX - 1) / ORIGIN_PART_COUNT_MAX;
+	struct upload u = {.origin = o,
+			   .key = key,
+			   .fd = fd,
+			   .size = size,
+			   .part_size =
+				   least < PART_SIZE ? PART_SIZE : (least | 0xfffff) + 1};
+	struct origin_req begin = {.op = ORIGIN_MULTI_BEGIN, .key = key, .size = size};
+	int code;
+
+	u.count = (size_t)((size + u.part_size - 1) / u.part_size);
+	u.parts = calloc(u.count, sizeof(*u.parts));
+	u.requests = calloc(u.count, sizeof(*u.requests));
+	if (!u.parts || !u.requests)
+		code = ossctl_fail(-ENOMEM, "no memory");
+	else if (ossctl_call(o, &begin) < 0)
+		code = ossctl_exit(begin.result);
+	else
+		code = send_upload(&u, begin.upload_id_result);
+	free(u.parts);
+	free(u.requests);
 	return code;
 }
 
@@ -123,13 +149,10 @@ static int send_file(struct origin *o, const char *key, int fd, uint64_t size)
 {
 	struct origin_req put = {
 		.op = ORIGIN_PUT, .key = key, .body = {.fd = fd, .len = size}};
-	struct origin_req begin = {.op = ORIGIN_MULTI_BEGIN, .key = key, .size = size};
 
 	if (size < MULTIPART_MIN || !(o->caps & ORIGIN_CAP_MULTI))
 		return ossctl_exit(ossctl_call(o, &put));
-	if (ossctl_call(o, &begin) < 0)
-		return ossctl_exit(begin.result);
-	return send_upload(o, key, begin.upload_id_result, fd, size);
+	return send_large(o, key, fd, size);
 }
 
 /* Standard input has no size to announce: it is spooled first. */
@@ -166,7 +189,7 @@ static const char *base_name(const char *path)
 int ossctl_put(const struct ossctl_options *o, const char *file, const char *to)
 {
 	_cleanup_(close_fdp) int fd = -1;
-	struct ossctl_place place;
+	struct ossctl_place place = {.source = ""};
 	struct origin *origin;
 	struct stat st;
 	size_t n;
@@ -273,7 +296,7 @@ static int receive_named(struct origin *o, const char *key, const char *file,
 
 int ossctl_get(const struct ossctl_options *o, const char *from, const char *file)
 {
-	struct ossctl_place place;
+	struct ossctl_place place = {.source = ""};
 	char path[PATH_MAX];
 	struct origin *origin;
 	struct stat st;
@@ -319,7 +342,7 @@ static int copy_across(struct origin *from, const char *from_key, struct origin 
 
 int ossctl_cp(const struct ossctl_options *o, const char *from, const char *to)
 {
-	struct ossctl_place source, target;
+	struct ossctl_place source = {.source = ""}, target = {.source = ""};
 	struct origin *a, *b = NULL;
 	size_t n;
 	int code;

@@ -226,12 +226,13 @@ int oss_bucket_create(const struct oss_config *config, struct why *why)
 	static const struct origin_ops make_ops = {.name = "oss",
 						   .submit = submit_make_bucket};
 	struct origin_req req = {.op = ORIGIN_PROBE, .key = "(make bucket)"};
-	struct origin *o;
+	struct origin *o = NULL;
 	struct oss *oss;
 	int r = oss_origin_open(config, &o, why);
 
 	if (r < 0)
 		return err_trace(r);
+	check(o);
 	oss = oss_of(o);
 	o->ops = &make_ops;
 	r = origin_call(o, &req);

@@ -212,6 +212,8 @@ static bool is_doubtful(const struct oss_op *op, int r)
 	if (strcmp(op->error.code, "NoSuchUpload") == 0)
 		return true;
 	switch (r) {
+	case -EEXIST:
+		return op->sent_twice;
 	case -EAGAIN:
 		return op->x.status >= 500 && op->x.status != 503;
 	case -EBADMSG: /* also: the answer cannot be read */

@@ -193,6 +193,16 @@ static int build_put(struct oss_op *op)
 	return 0;
 }
 
+/* See what is there, and call it success only when it is what was sent. */
+static int confirm_put(struct oss_op *op, int original)
+{
+	op->confirm.has_crc64 = true;
+	op->confirm.crc64 = op->crc_sent;
+	op->confirm.size = op->req->body.len;
+	memcpy(op->confirm.etag, op->reply.etag, sizeof(op->confirm.etag));
+	return oss_confirm(op, original);
+}
+
 static int finish_put(struct oss_op *op)
 {
 	struct origin_req *req = op->req;
@@ -205,18 +215,20 @@ static int finish_put(struct oss_op *op)
 	r = oss_op_check_crc(op, op->crc_sent);
 	if (r < 0 || op->reply.has_crc64)
 		return err_trace(r);
-	/* No checksum in the answer: see what is there before calling it safe. */
-	op->confirm.has_crc64 = true;
-	op->confirm.crc64 = op->crc_sent;
-	op->confirm.size = req->body.len;
-	memcpy(op->confirm.etag, op->reply.etag, sizeof(op->confirm.etag));
-	return oss_confirm(op,
+	return confirm_put(op,
 			   oss_op_why(op, -EBADMSG,
 				      "the store gives no checksum, and does not have "
 				      "what was sent"));
 }
 
-const struct oss_verb oss_verb_put = {.build = build_put, .finish = finish_put};
+/* What stands in the way may be ourselves. */
+static int failed_put(struct oss_op *op, int r)
+{
+	return r == -EEXIST && op->sent_twice ? confirm_put(op, r) : r;
+}
+
+const struct oss_verb oss_verb_put = {
+	.build = build_put, .finish = finish_put, .failed = failed_put};
 
 /* ---- append -------------------------------------------------------------------------- */
 

@@ -99,23 +99,25 @@ static int put_url(struct oss_op *op, const struct oss_sign_request *s)
 	return err_trace(arena_error(&op->arena));
 }
 
-static int authorize(struct oss_op *op, struct oss_sign_request *s, const char *date)
+static int authorize(struct oss_op *op, const struct oss_sign_request *parts,
+		     const char *date)
 {
 	_cleanup_(buf_fini) struct buf value = BUF_INIT;
 	const struct creds_set *set = &op->grant->set;
 	struct oss_scope scope = {op->oss->region, "oss", date, OSS_DIALECT_OSS};
 	struct oss_credentials credentials = {set->id, set->secret, set->token};
 	struct oss_pair pairs[HTTP_HEADERS_MAX];
+	struct oss_sign_request s = *parts;
 	int r;
 
 	for (size_t i = 0; i < op->x.header_count; i++)
 		pairs[i] = (struct oss_pair){op->headers[i].name, op->headers[i].value};
-	s->headers = pairs;
-	s->header_count = op->x.header_count;
+	s.headers = pairs;
+	s.header_count = op->x.header_count;
 	if (op->oss->v1)
-		r = oss_v1_authorization(&value, s, &credentials, date);
+		r = oss_v1_authorization(&value, &s, &credentials, date);
 	else
-		r = oss_v4_authorization_keyed(&value, s, set->id, &op->grant->key,
+		r = oss_v4_authorization_keyed(&value, &s, set->id, &op->grant->key,
 					       &scope);
 	if (r < 0)
 		return err_trace(r);
@@ -124,7 +126,7 @@ static int authorize(struct oss_op *op, struct oss_sign_request *s, const char *
 	return 0;
 }
 
-static int sign(struct oss_op *op, struct oss_sign_request *s)
+static int sign(struct oss_op *op, const struct oss_sign_request *s)
 {
 	struct oss *oss = op->oss;
 	int64_t now = clock_real_ns() + atomic_load(&oss->clock_offset_ns);
@@ -167,7 +169,7 @@ static void forget_answer(struct oss_op *op)
 	buf_reset(&op->body);
 	op->crc_sent = op->crc_received = 0;
 	op->expected = op->got = 0;
-	op->accepted = false;
+	op->accepted = op->sent_twice = false;
 	op->x.status = 0;
 	op->req->why.text[0] = '\0';
 	op->req->retry_after_ms = 0;
@@ -248,6 +250,7 @@ static void on_sending(struct http_exchange *x, const void *data, size_t n)
 	struct oss_op *op = op_of(x);
 
 	op->crc_sent = data ? crc64(op->crc_sent, data, n) : 0;
+	op->sent_twice |= !data;
 	atomic_fetch_add_explicit(&op->oss->bytes_out, n, memory_order_relaxed);
 }
 
@@ -337,6 +340,9 @@ static int settle(struct oss_op *op)
 {
 	int r;
 
+	log_debug(LOG_OSS, "exchange op=%s method=%s status=%d result=%d request=%s",
+		  origin_op_name(op->req->op), http_method_name(op->method), op->x.status,
+		  op->x.result, op->reply.request_id);
 	if (op->reply.request_id[0])
 		memcpy(op->req->request_id, op->reply.request_id,
 		       sizeof(op->req->request_id));

@@ -94,10 +94,11 @@ struct oss_op {
 	struct oss_error error; /* parsed from a bad answer */
 	struct buf body;        /* XML */
 	uint64_t crc_sent;      /* of body_out, as it went out */
-	uint64_t crc_received;  /* GET of a whole object */
-	uint64_t expected;      /* GET: bytes the answer has */
-	uint64_t got;           /* GET: of them delivered */
-	bool accepted;          /* GET: the header was looked at */
+	bool sent_twice; /* a kept connection died under it, perhaps after its work */
+	uint64_t crc_received; /* GET of a whole object */
+	uint64_t expected;     /* GET: bytes the answer has */
+	uint64_t got;          /* GET: of them delivered */
+	bool accepted;         /* GET: the header was looked at */
 
 	/* What a verb keeps from one exchange to the next. */
 	struct buf payload; /* XML to send */

@@ -28,96 +28,28 @@ static const struct dialect dialects[] = {
 
 /* Query parameters that V1 signs (protocol.md §2.2), sorted for bsearch. Names that start
  * with "x-oss-" are signed as well and not listed. */
+/* clang-format off */
 static const char *const v1_signed[] = {
-	"accessPoint",
-	"accessPointPolicy",
-	"acl",
-	"append",
-	"asyncFetch",
-	"bucketArchiveDirectRead",
-	"bucketInfo",
-	"callback",
-	"callback-var",
-	"cloudboxes",
-	"cname",
-	"comp",
-	"continuation-token",
-	"cors",
-	"delete",
-	"encryption",
-	"endTime",
-	"group",
-	"httpsConfig",
-	"img",
-	"inventory",
-	"inventoryId",
-	"lifecycle",
-	"link",
-	"live",
-	"location",
-	"logging",
-	"metaQuery",
-	"objectInfo",
-	"objectMeta",
-	"partNumber",
-	"policy",
-	"policyStatus",
-	"position",
-	"publicAccessBlock",
-	"qos",
-	"qosInfo",
-	"qosRequester",
-	"redundancyTransition",
-	"referer",
-	"regionList",
-	"replication",
-	"replicationLocation",
-	"replicationProgress",
-	"requestPayment",
-	"requesterQosInfo",
-	"resourceGroup",
-	"resourcePool",
-	"resourcePoolBuckets",
-	"resourcePoolInfo",
-	"response-cache-control",
-	"response-content-disposition",
-	"response-content-encoding",
-	"response-content-language",
-	"response-content-type",
-	"response-expires",
-	"responseHeader",
-	"restore",
-	"rtc",
-	"seal",
-	"security-token",
-	"sequential",
-	"startTime",
-	"stat",
-	"status",
-	"style",
-	"styleName",
-	"symlink",
-	"tagging",
-	"transferAcceleration",
-	"udf",
-	"udfApplication",
-	"udfApplicationLog",
-	"udfId",
-	"udfImage",
-	"udfImageDesc",
-	"udfName",
-	"uploadId",
-	"uploads",
-	"versionId",
-	"versioning",
-	"versions",
-	"vod",
-	"website",
-	"withHashContext",
-	"worm",
-	"wormExtend",
-	"wormId",
+	"accessPoint", "accessPointPolicy", "acl", "append", "asyncFetch",
+	"bucketArchiveDirectRead", "bucketInfo", "callback", "callback-var",
+	"cloudboxes", "cname", "comp", "continuation-token", "cors", "delete",
+	"encryption", "endTime", "group", "httpsConfig", "img", "inventory",
+	"inventoryId", "lifecycle", "link", "live", "location", "logging", "metaQuery",
+	"objectInfo", "objectMeta", "partNumber", "policy", "policyStatus", "position",
+	"publicAccessBlock", "qos", "qosInfo", "qosRequester", "redundancyTransition",
+	"referer", "regionList", "replication", "replicationLocation",
+	"replicationProgress", "requestPayment", "requesterQosInfo", "resourceGroup",
+	"resourcePool", "resourcePoolBuckets", "resourcePoolInfo",
+	"response-cache-control", "response-content-disposition",
+	"response-content-encoding", "response-content-language",
+	"response-content-type", "response-expires", "responseHeader", "restore", "rtc",
+	"seal", "security-token", "sequential", "startTime", "stat", "status", "style",
+	"styleName", "symlink", "tagging", "transferAcceleration", "udf",
+	"udfApplication", "udfApplicationLog", "udfId", "udfImage", "udfImageDesc",
+	"udfName", "uploadId", "uploads", "versionId", "versioning", "versions", "vod",
+	"website", "withHashContext", "worm", "wormExtend", "wormId",
 };
+/* clang-format on */
 
 /* ---- percent-encoding ---------------------------------------------------------------- */
 
@@ -182,21 +114,25 @@ int oss_decode(struct buf *out, const char *s, size_t n)
 
 /* ---- sorting ------------------------------------------------------------------------- */
 
-/* Byte order of the names; equal names keep the order they came in. */
+struct ref {
+	const struct oss_pair *pair;
+};
+
+/* Equal names keep the order they came in. */
 static int by_name(const void *a, const void *b)
 {
-	const struct oss_pair *const *x = a, *const *y = b;
-	int r = strcasecmp((*x)->name, (*y)->name);
+	const struct ref *x = a, *y = b;
+	int r = strcasecmp(x->pair->name, y->pair->name);
 
-	return r ? r : (*x > *y) - (*x < *y);
+	return r ? r : (x->pair > y->pair) - (x->pair < y->pair);
 }
 
 static int by_exact_name(const void *a, const void *b)
 {
-	const struct oss_pair *const *x = a, *const *y = b;
-	int r = strcmp((*x)->name, (*y)->name);
+	const struct ref *x = a, *y = b;
+	int r = strcmp(x->pair->name, y->pair->name);
 
-	return r ? r : (*x > *y) - (*x < *y);
+	return r ? r : (x->pair > y->pair) - (x->pair < y->pair);
 }
 
 struct encoded {
@@ -246,39 +182,43 @@ static void join_query(struct buf *out, const struct encoded *pairs, size_t coun
 	}
 }
 
+static struct encoded encode_pair(struct buf *scratch, const struct oss_pair *p)
+{
+	struct encoded e = {.name = scratch->len};
+
+	oss_encode(scratch, p->name, strlen(p->name), false);
+	e.name_len = scratch->len - e.name;
+	e.value = scratch->len;
+	if (p->value)
+		oss_encode(scratch, p->value, strlen(p->value), false);
+	e.value_len = scratch->len - e.value;
+	return e;
+}
+
 int oss_canonical_query(struct buf *out, const struct oss_sign_request *req)
 {
 	_cleanup_(buf_fini) struct buf scratch = BUF_INIT;
-	_cleanup_(freep) struct encoded *pairs = NULL;
+	struct encoded *pairs;
 	size_t count = 0;
+	int r;
 
 	if (!req->query_count)
 		return 0;
 	pairs = calloc(req->query_count, sizeof(*pairs));
 	if (!pairs)
 		return err_origin(-ENOMEM);
-	for (size_t i = 0; i < req->query_count; i++) {
-		const struct oss_pair *p = &req->query[i];
-		struct encoded *e = &pairs[count];
-
-		if (strcmp(p->name, "x-oss-signature") == 0)
-			continue;
-		e->name = scratch.len;
-		oss_encode(&scratch, p->name, strlen(p->name), false);
-		e->name_len = scratch.len - e->name;
-		e->value = scratch.len;
-		if (p->value)
-			oss_encode(&scratch, p->value, strlen(p->value), false);
-		e->value_len = scratch.len - e->value;
-		count++;
-	}
-	if (scratch.failed)
-		return err_origin(-ENOMEM);
+	for (size_t i = 0; i < req->query_count; i++)
+		if (strcmp(req->query[i].name, "x-oss-signature") != 0)
+			pairs[count++] = encode_pair(&scratch, &req->query[i]);
 	for (size_t i = 0; i < count; i++)
 		pairs[i].bytes = scratch.data;
-	qsort(pairs, count, sizeof(*pairs), by_encoded_name);
-	join_query(out, pairs, count, scratch.data);
-	return err_trace(buf_error(out));
+	if (!scratch.failed) {
+		qsort(pairs, count, sizeof(*pairs), by_encoded_name);
+		join_query(out, pairs, count, scratch.data);
+	}
+	r = scratch.failed ? -ENOMEM : buf_error(out);
+	free(pairs);
+	return err_trace(r);
 }
 
 static const char *header_value(const struct oss_sign_request *req, const char *name)
@@ -337,7 +277,7 @@ static void put_trimmed(struct buf *out, const char *s)
 static int put_headers(struct buf *out, const struct oss_sign_request *req,
 		       bool (*wanted)(const struct oss_sign_request *, const char *))
 {
-	_cleanup_(freep) const struct oss_pair **sorted = NULL;
+	_cleanup_(freep) struct ref *sorted = NULL;
 	size_t count = 0;
 
 	if (!req->header_count)
@@ -347,18 +287,20 @@ static int put_headers(struct buf *out, const struct oss_sign_request *req,
 		return err_origin(-ENOMEM);
 	for (size_t i = 0; i < req->header_count; i++)
 		if (wanted(req, req->headers[i].name))
-			sorted[count++] = &req->headers[i];
+			sorted[count++].pair = &req->headers[i];
 	qsort(sorted, count, sizeof(*sorted), by_name);
 	for (size_t i = 0; i < count; i++) {
-		bool repeats = i && strcasecmp(sorted[i]->name, sorted[i - 1]->name) == 0;
-		bool repeated = i + 1 < count &&
-				strcasecmp(sorted[i]->name, sorted[i + 1]->name) == 0;
+		bool repeats = i && strcasecmp(sorted[i].pair->name,
+					       sorted[i - 1].pair->name) == 0;
+		bool repeated =
+			i + 1 < count &&
+			strcasecmp(sorted[i].pair->name, sorted[i + 1].pair->name) == 0;
 
 		if (!repeats) {
-			put_lower(out, sorted[i]->name);
+			put_lower(out, sorted[i].pair->name);
 			buf_putc(out, ':');
 		}
-		put_trimmed(out, sorted[i]->value ? sorted[i]->value : "");
+		put_trimmed(out, sorted[i].pair->value ? sorted[i].pair->value : "");
 		buf_putc(out, repeated ? ',' : '\n');
 	}
 	return err_trace(buf_error(out));
@@ -586,7 +528,7 @@ static bool v1_signs(const char *name)
 
 static int put_sub_resources(struct buf *out, const struct oss_sign_request *req)
 {
-	_cleanup_(freep) const struct oss_pair **sorted = NULL;
+	_cleanup_(freep) struct ref *sorted = NULL;
 	size_t count = 0;
 
 	if (!req->query_count)
@@ -596,15 +538,15 @@ static int put_sub_resources(struct buf *out, const struct oss_sign_request *req
 		return err_origin(-ENOMEM);
 	for (size_t i = 0; i < req->query_count; i++)
 		if (v1_signs(req->query[i].name))
-			sorted[count++] = &req->query[i];
+			sorted[count++].pair = &req->query[i];
 	qsort(sorted, count, sizeof(*sorted), by_exact_name);
 	for (size_t i = 0; i < count; i++) {
 		buf_putc(out, i ? '&' : '?');
-		buf_puts(out, sorted[i]->name);
-		if (!sorted[i]->value || !*sorted[i]->value)
+		buf_puts(out, sorted[i].pair->name);
+		if (!sorted[i].pair->value || !*sorted[i].pair->value)
 			continue;
 		buf_putc(out, '=');
-		buf_puts(out, sorted[i]->value);
+		buf_puts(out, sorted[i].pair->value);
 	}
 	return err_trace(buf_error(out));
 }

@@ -51,32 +51,29 @@ static bool same(const struct oss_grant *grant, const struct creds_set *set,
 	       strcmp(grant->set.token, set->token) == 0;
 }
 
-static int make(const struct oss_signer *s, const struct creds_set *set, const char *date,
-		const char *day, struct oss_grant **out)
+/* NULL: no memory, which is all that can fail. */
+static struct oss_grant *make(const struct oss_signer *s, const struct creds_set *set,
+			      const char *date, const char *day)
 {
 	struct oss_scope scope = {s->region, "oss", date, OSS_DIALECT_OSS};
 	struct oss_grant *grant = grant_new();
-	int r = 0;
 
 	if (!grant)
-		return err_origin(-ENOMEM);
+		return NULL;
 	grant->refs = 1;
 	grant->set = *set;
 	memcpy(grant->day, day, sizeof(grant->day));
-	if (*day && *set->id)
-		r = oss_v4_derive_key(&grant->key, set->secret, &scope);
-	if (r < 0) {
+	if (*day && *set->id && oss_v4_derive_key(&grant->key, set->secret, &scope) < 0) {
 		grant_free(grant);
-		return err_trace(r);
+		return NULL;
 	}
-	*out = grant;
-	return 0;
+	return grant;
 }
 
 int oss_signer_get(struct oss_signer *s, const char *date, struct oss_grant **out)
 {
 	struct creds_set set;
-	struct oss_grant *fresh = NULL;
+	struct oss_grant *grant;
 	char day[9] = "";
 	int r;
 
@@ -86,20 +83,22 @@ int oss_signer_get(struct oss_signer *s, const char *date, struct oss_grant **ou
 	if (r < 0)
 		return err_trace(r);
 	lock_take(&s->lock);
-	if (s->current && same(s->current, &set, day)) {
-		*out = s->current;
-		(*out)->refs++;
-	} else {
-		r = make(s, &set, date, day, &fresh);
-		if (r == 0) {
+	grant = s->current;
+	if (!grant || !same(grant, &set, day)) {
+		grant = make(s, &set, date, day);
+		if (grant) {
 			put_locked(s, s->current);
-			s->current = *out = fresh;
-			fresh->refs++;
+			s->current = grant;
 		}
 	}
+	if (grant)
+		grant->refs++;
 	lock_drop(&s->lock);
 	creds_set_wipe(&set);
-	return err_trace(r);
+	if (!grant)
+		return err_origin(-ENOMEM);
+	*out = grant;
+	return 0;
 }
 
 void oss_signer_put(struct oss_signer *s, struct oss_grant *grant)

@@ -74,7 +74,7 @@ int oss_time_parse_iso(const char *s, size_t n, int64_t *ns)
 {
 	const char *end = s + n;
 	struct tm tm = {0};
-	int64_t whole, fraction;
+	int64_t whole = 0, fraction;
 	int r;
 
 	tm.tm_year = take_digits(&s, end, 4) - 1900;
@@ -267,7 +267,7 @@ static bool take_number(const char *value, size_t n, int base, uint32_t *out)
 static bool take_seconds(const char *value, size_t n, int64_t *ns)
 {
 	const char *end = value + n, *dot = memchr(value, '.', n);
-	uint64_t s;
+	uint64_t s = 0;
 	int64_t fraction = 0;
 
 	if (oss_number_parse(value, (size_t)((dot ? dot : end) - value), &s) < 0 ||

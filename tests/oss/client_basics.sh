@@ -34,6 +34,14 @@ for signature in v4 v1; do
 	[ "$(ctl ls "$bucket" --json)" = '[]' ]
 done
 
+# The bucket in the host's name, and --no-auth's opposite: nothing at all to sign with.
+port=${OSS_ENDPOINT##*:}
+echo text | ctl put - oss://box-v4/virtual --endpoint "http://localhost:$port" \
+	--addressing virtual
+[ "$(ctl get oss://box-v4/virtual - --addressing path)" = text ]
+expect_rc 77 ctl get oss://box-v4/virtual - --credentials anonymous
+ctl rm oss://box-v4/virtual
+
 # Across stores.
 mkdir "$T/tree"
 ctl cp "file://$T/small" "file://$T/tree/"

@@ -13,16 +13,16 @@ ctl mb oss://box
 ctl put "$T/data" oss://box/data
 ctl put "$T/large" oss://box/large
 
-# got: the object comes back whole. sent: it arrives whole.
+# got: the object comes back whole. sent FILE: it arrives whole.
 got() {
-	ctl get "oss://box/${1:-data}" "$T/back"
-	cmp "$T/${1:-data}" "$T/back"
+	ctl get oss://box/data "$T/back"
+	cmp "$T/data" "$T/back"
 }
 sent() {
-	ctl put "$T/${1:-data}" oss://box/sent
+	ctl put "$T/$1" oss://box/sent
 	faults '[]'
 	ctl get oss://box/sent "$T/back"
-	cmp "$T/${1:-data}" "$T/back"
+	cmp "$T/$1" "$T/back"
 }
 
 faults '[{"fault":"status","op":"GetObject","count":3}]'
@@ -40,15 +40,15 @@ faults '[{"fault":"drop","count":2}]'
 got
 
 faults '[{"fault":"status","status":503,"code":"QpsLimitExceeded","count":1}]'
-sent
+sent data
 faults '[{"fault":"crc","op":"PutObject","count":1}]'
-sent
+sent data
 faults '[{"fault":"no-crc","op":"PutObject","count":1}]'
-sent
+sent data
 faults '[{"fault":"reset-upload","op":"PutObject","after":1000000,"count":2}]'
-sent
+sent data
 faults '[{"fault":"commit-then-500","op":"PutObject","count":1}]'
-sent
+sent data
 faults '[{"fault":"crc","op":"UploadPart","count":2}]'
 sent large
 faults '[{"fault":"no-crc","op":"UploadPart"},

@@ -276,6 +276,33 @@ static void test_key_is_one_encoded_path(void **state)
 	lib_oss_finish(&o);
 }
 
+static void test_put_in_its_own_way_is_success(void **state)
+{
+	static const struct httpd_action then_die[] = {
+		DO_SEND("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")};
+	static const struct httpd_action swallow[] = {DO_CLOSE};
+	struct origin_req req = {.op = ORIGIN_PUT,
+				 .key = "k",
+				 .body = {.data = TEXT, .len = 10},
+				 .if_none_match = true};
+	struct lib_oss o;
+
+	(void)state;
+	lib_oss_start(&o, NULL);
+	httpd_script(o.server, "HEAD /b/k", then_die, COUNT(then_die));
+	/* The store has taken the object when the connection dies; curl sends again. */
+	httpd_script(o.server, "PUT /b/k", swallow, COUNT(swallow));
+	lib_oss_error(&o, "PUT /b/k", "409 Conflict", "FileAlreadyExists", NULL, NULL);
+	lib_oss_head(&o, "HEAD /b/k", 10, crc64(0, TEXT, 10));
+	/* Nothing was sent twice: it is somebody else's, whatever it holds. */
+	lib_oss_error(&o, "PUT /b/k", "409 Conflict", "FileAlreadyExists", NULL, NULL);
+	assert_int_equal(lib_oss_stat(&o, "k"), 0);
+	assert_int_equal(origin_call(o.origin, &req), 0);
+	assert_string_equal(req.attr.etag, "E");
+	assert_int_equal(origin_call(o.origin, &req), -EEXIST);
+	lib_oss_finish(&o);
+}
+
 /* ---- errors -------------------------------------------------------------------------- */
 
 static void test_errors_become_errno_values_with_the_stores_words(void **state)
@@ -595,6 +622,7 @@ TEST_MAIN(cmocka_unit_test(test_range_is_asked_for_in_the_standard_way),
 	  cmocka_unit_test(test_range_past_the_end_is_empty),
 	  cmocka_unit_test(test_put_is_checked_by_the_answer),
 	  cmocka_unit_test(test_put_without_checksum_in_the_answer_is_looked_up),
+	  cmocka_unit_test(test_put_in_its_own_way_is_success),
 	  cmocka_unit_test(test_meta_travels_in_headers),
 	  cmocka_unit_test(test_key_is_one_encoded_path),
 	  cmocka_unit_test(test_errors_become_errno_values_with_the_stores_words),
