@@ -183,18 +183,27 @@ sluice_src :=
 runner_lib_src := \
 	runner/cmd.c \
 	runner/cmd_check.c \
+	runner/cmd_list.c \
+	runner/cmd_logs.c \
+	runner/cmd_plan.c \
+	runner/cmd_start.c \
+	runner/cmd_status.c \
+	runner/cmd_stop.c \
 	runner/code.c \
 	runner/code_dir.c \
 	runner/code_git.c \
 	runner/code_git_child.c \
 	runner/code_tree.c \
 	runner/engine.c \
+	runner/engine_fake.c \
 	runner/engine_runc.c \
 	runner/env.c \
 	runner/env_files.c \
 	runner/env_frameworks.c \
+	runner/gateway.c \
 	runner/host.c \
 	runner/init_image.c \
+	runner/job.c \
 	runner/logs.c \
 	runner/logs_term.c \
 	runner/mistakes.c \
@@ -202,9 +211,13 @@ runner_lib_src := \
 	runner/netlink.c \
 	runner/node.c \
 	runner/ns.c \
+	runner/plan.c \
+	runner/plan_print.c \
 	runner/preflight.c \
 	runner/proc.c \
 	runner/roles.c \
+	runner/run.c \
+	runner/run_events.c \
 	runner/runc.c \
 	runner/runc_bundle.c \
 	runner/runc_cgroup.c \
@@ -212,10 +225,19 @@ runner_lib_src := \
 	runner/runc_layer.c \
 	runner/runc_net.c \
 	runner/runc_rootfs.c \
+	runner/secret.c \
+	runner/signals.c \
 	runner/spec.c \
 	runner/spec_check.c \
 	runner/spec_fields.c \
-	runner/spec_values.c
+	runner/spec_values.c \
+	runner/status.c \
+	runner/step.c \
+	runner/step_code.c \
+	runner/step_mount.c \
+	runner/supervise.c \
+	runner/view.c \
+	runner/watch.c
 
 runner_src := \
 	runner/main.c

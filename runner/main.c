@@ -7,8 +7,8 @@
 #include "runner/cmd.h"
 
 static const struct command *const commands[] = {
-	&cmd_check,
-	NULL,
+	&cmd_start,  &cmd_check, &cmd_plan, &cmd_list,
+	&cmd_status, &cmd_logs,  &cmd_stop, NULL,
 };
 
 static const struct program program = {

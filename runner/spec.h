@@ -78,7 +78,7 @@ struct spec_code {
 };
 
 struct spec_credentials {
-	const char *file; /* absolute: a file the gateway understands; or: */
+	const char *reference; /* as `sluice mount --credentials` takes it; or: */
 	struct spec_secret id, secret, token;
 };
 

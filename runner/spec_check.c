@@ -215,8 +215,9 @@ static void check_store(const struct spec *spec, const struct spec_store *store,
 		refuse(m, spec, path, "%s needs both id and secret", path);
 	if (has_secret(&c->token) && !has_secret(&c->id))
 		refuse(m, spec, path, "%s.token goes with id and secret", path);
-	if (c->file && has_secret(&c->id))
-		refuse(m, spec, path, "%s: give either file or id and secret", path);
+	if (c->reference && has_secret(&c->id))
+		refuse(m, spec, path, "%s: give either a reference or id and secret",
+		       path);
 }
 
 /* ---- together ---------------------------------------------------------------------------- */
@@ -352,7 +353,6 @@ static void check_secret(const struct spec *spec, const struct spec_secret *secr
 static void check_store_host(const struct spec *spec, const struct spec_store *store,
 			     const char *key, struct mistakes *m)
 {
-	const struct spec_secret file = {.file = store->credentials.file};
 	char path[FIELD_PATH_MAX];
 
 	if (!store->source)
@@ -360,7 +360,6 @@ static void check_store_host(const struct spec *spec, const struct spec_store *s
 	if (!strncmp(store->source, "file://", 7))
 		check_directory(spec, key, store->source + 7, m);
 	snprintf(path, sizeof(path), "%s.credentials", key);
-	check_secret(spec, &file, path, m);
 	check_secret(spec, &store->credentials.id, path, m);
 	check_secret(spec, &store->credentials.secret, path, m);
 	check_secret(spec, &store->credentials.token, path, m);

@@ -7,7 +7,7 @@
 
 static const char *const framework_names[FRAMEWORK_N + 1] = {
 	"tensorflow", "keras", "python", "pytorch", "mxnet", "custom", NULL};
-static const char *const engine_names[] = {"runc", "fake", NULL};
+static const char *const engine_names[] = {"runc", NULL};
 static const char *const chief_names[SPEC_CHIEF_N + 1] = {"none", "worker0", NULL};
 static const char *const finish_names[SPEC_FINISH_N + 1] = {"all-workers", "first-worker",
 							    NULL};
@@ -41,8 +41,9 @@ static const struct field code_fields[] = {
 };
 
 static const struct field credentials_fields[] = {
-	{"file", field_bind_file, AT(spec_credentials, file), "path",
-	 "a credentials file for the gateway, mode 0600"},
+	{"reference", field_bind_reference, AT(spec_credentials, reference), "reference",
+	 "env, file:PATH, ossutil:PATH, passwd:PATH, ram-role[:NAME], uri:URL, "
+	 "anonymous"},
 	{"id", field_bind_secret, AT(spec_credentials, id), "secret", "the access key id",
 	 .child = secret_fields},
 	{"secret", field_bind_secret, AT(spec_credentials, secret), "secret",
@@ -59,9 +60,9 @@ static const struct field store_fields[] = {
 	 "the store's http or https address"},
 	{"region", field_bind_text, AT(spec_store, region), "name", "the store's region",
 	 .min = 1, .max = 64},
-	{"credentials", field_bind_map, AT(spec_store, credentials), "map",
-	 "by reference; the runner's own environment without it",
-	 .child = credentials_fields},
+	{"credentials", field_bind_map, AT(spec_store, credentials), "reference or map",
+	 "never in clear; what sluice mount finds by itself without it",
+	 .child = credentials_fields, .shorthand = "reference"},
 	{"cache_dir", field_bind_file, AT(spec_store, cache_dir), "path",
 	 "the gateway's cache [its own default]"},
 	{"state_dir", field_bind_file, AT(spec_store, state_dir), "path",
@@ -110,7 +111,7 @@ const struct field spec_fields[] = {
 	 "the job's name: 1 to 64 letters, digits and hyphens (required)"},
 	{"framework", field_bind_choice, AT(spec, framework), "choice",
 	 "which environment the containers get [custom]", .names = framework_names},
-	{"engine", field_bind_choice, AT(spec, engine), "choice",
+	{"engine", field_bind_word, AT(spec, engine), "choice",
 	 "what runs the containers [runc]", .names = engine_names},
 	{"image", field_bind_image, AT(spec, image), "image",
 	 "\"host\" (this machine's own root, read-only) or a directory that holds a root "

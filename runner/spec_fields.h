@@ -67,6 +67,11 @@ void field_bind_git(struct binder *, const struct field *, struct node *, const 
 		    void *);
 void field_bind_commit(struct binder *, const struct field *, struct node *, const char *,
 		       void *);
+void field_bind_reference(struct binder *, const struct field *, struct node *,
+			  const char *, void *);
+/* As a choice, but kept as the word. */
+void field_bind_word(struct binder *, const struct field *, struct node *, const char *,
+		     void *);
 void field_bind_choice(struct binder *, const struct field *, struct node *, const char *,
 		       void *);
 void field_bind_bool(struct binder *, const struct field *, struct node *, const char *,

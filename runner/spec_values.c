@@ -276,6 +276,43 @@ void field_bind_commit(struct binder *b, const struct field *f, struct node *nod
 		*(const char **)to = text;
 }
 
+/* Where credentials are, not what they are; anything else may be a secret and is not shown. */
+void field_bind_reference(struct binder *b, const struct field *f, struct node *node,
+			  const char *path, void *to)
+{
+	static const char *const whole[] = {"env", "anonymous", "ram-role"};
+	static const char *const prefixes[] = {
+		"file:/",    "ossutil:/",   "passwd:/",
+		"ram-role:", "uri:http://", "uri:https://"};
+	const char *text = field_scalar(b, node, path);
+
+	(void)f;
+	if (!text)
+		return;
+	for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++)
+		if (!strcmp(text, whole[i]))
+			*(const char **)to = text;
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+		if (!strncmp(text, prefixes[i], strlen(prefixes[i])))
+			*(const char **)to = text;
+	if (!*(const char **)to)
+		field_mistake(b, node,
+			      "%s must say where the credentials are: env, file:/PATH, "
+			      "ossutil:/PATH, passwd:/PATH, ram-role[:NAME], uri:URL or "
+			      "anonymous",
+			      path);
+}
+
+void field_bind_word(struct binder *b, const struct field *f, struct node *node,
+		     const char *path, void *to)
+{
+	int index = -1;
+
+	field_bind_choice(b, f, node, path, &index);
+	if (index >= 0)
+		*(const char **)to = f->names[index];
+}
+
 void field_bind_choice(struct binder *b, const struct field *f, struct node *node,
 		       const char *path, void *to)
 {
