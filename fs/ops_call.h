@@ -10,6 +10,7 @@
 #include "fs/ops.h"
 
 #define OPS_SMALL_FILE 65536 /* below it the page cache beats passthrough */
+#define OPS_BLOCK_SIZE 65536 /* what programs should read at once, as they are told */
 #define OPS_TTL_MAX_MS (365ull * 86400 * 1000)
 
 struct ops {

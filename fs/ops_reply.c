@@ -29,6 +29,7 @@ void call_stat(const struct tree_attr *attr, struct stat *st)
 		.st_ino = attr->ino,
 		.st_size = (off_t)attr->size,
 		.st_blocks = (blkcnt_t)attr->blocks,
+		.st_blksize = OPS_BLOCK_SIZE,
 		.st_mode = attr->mode,
 		.st_nlink = attr->nlink,
 		.st_uid = attr->uid,

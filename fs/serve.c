@@ -194,7 +194,7 @@ static int drain(struct serve *s, uint64_t deadline_ms, struct buf *receipt)
 	int r;
 
 	if (!s->stack.output) {
-		buf_puts(receipt, "{\"status\":\"ok\",\"files\":[],\"pending\":[]}");
+		buf_puts(receipt, "{\"status\":\"stored\",\"files\":[],\"pending\":[]}");
 		return 0;
 	}
 	r = output_drain(s->stack.output, deadline_ms, receipt);

@@ -85,6 +85,8 @@ int stack_open_origin(const struct config *config, struct stack *s, struct why *
 		return refuse(EXIT_USAGE, r, config->source, why);
 	config_to_backend(config, &backend);
 	r = backend_open(&backend, &s->origin, why);
+	if (r == -ENOENT && source.kind == BACKEND_OSS) /* no credentials there */
+		return refuse(EXIT_REFUSED, r, config->source, why);
 	if (r < 0)
 		return refuse(code_of_store(r), r, config->source, why);
 	r = probe(s->origin, why);
