@@ -139,6 +139,7 @@ backend_src := \
 	fs/backend/trace.c
 
 fs_src := \
+	fs/config.c \
 	fs/inode.c \
 	fs/input.c \
 	fs/output.c \
@@ -152,7 +153,9 @@ fs_src := \
 	fs/output_status.c \
 	fs/output_store.c \
 	fs/output_sync.c \
-	fs/output_task.c
+	fs/output_task.c \
+	fs/sluice.c \
+	fs/stack.c
 
 mount_src := \
 	fs/backing.c \
@@ -163,7 +166,6 @@ mount_src := \
 	fs/cmd_recover.c \
 	fs/cmd_status.c \
 	fs/cmd_umount.c \
-	fs/config.c \
 	fs/control.c \
 	fs/daemon.c \
 	fs/mounts.c \
@@ -175,10 +177,10 @@ mount_src := \
 	fs/ops_reply.c \
 	fs/progress.c \
 	fs/serve.c \
-	fs/session.c \
-	fs/stack.c
+	fs/session.c
 
-sluice_src :=
+sluice_src := \
+	fs/main.c
 
 runner_lib_src := \
 	runner/cmd.c \
@@ -374,9 +376,9 @@ libsluice_obj = $(call obj,$(fs_src) $(backend_src) $(cache_src) $(base_src))
 $(BUILD)/libsluice.a: $(libsluice_obj)
 	@rm -f $@
 	ar rcs $@ $^
-$(BUILD)/libsluice.so: $(libsluice_obj)
-	$(CC) -shared -Wl,-soname,libsluice.so.0 $(all_ldflags) -o $@ $^ $(libs_backend) $(libs_cache) \
-		$(libs_base)
+$(BUILD)/libsluice.so: $(libsluice_obj) fs/sluice.map
+	$(CC) -shared -Wl,-soname,libsluice.so.0 -Wl,--version-script=fs/sluice.map $(all_ldflags) \
+		-o $@ $(libsluice_obj) $(libs_backend) $(libs_cache) $(libs_base)
 
 # ---- checks ---------------------------------------------------------------------------
 
