@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The ways a mount ends: in use, umount(8), SIGTERM, two of them, a process that hangs. In
+# none of them is a process left waiting or an acknowledged byte lost.
+. "$(dirname "$0")/../lib.sh"
+
+mkdir -p "$T/mnt"
+start_ossd --bucket data --region cn-hangzhou
+S=$T/oss/data
+# No upload gets through; what the store holds can still be read.
+store_away() {
+	faults '[{"op":"PutObject","fault":"status","status":503},
+		{"op":"InitiateMultipartUpload","fault":"status","status":503}]'
+}
+store_back() { faults '[]'; }
+json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
+gone() { [ ! -e "/proc/$1/fd/0" ] && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
+start() {
+	mount_sluice oss://data "$T/mnt" output "$@"
+	pid=$(json .pid)
+}
+echo data >"$T/data"
+
+# In use: refused, told by whom, and it goes on.
+start
+sleep 60 >"$T/mnt/busy" &
+holder=$!
+eventually 5 test -e "$T/mnt/busy"
+expect_rc 75 timeout 30 "$bin/sluice" umount "$T/mnt"
+grep -q "in use by.*$holder " "$T/err" || fail "$(cat "$T/err")"
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+cp "$T/data" "$T/mnt/after-busy"
+expect_rc 0 timeout 30 "$bin/sluice" umount "$T/mnt"
+gone "$pid" || fail "something is left after umount"
+
+# umount(8): the drain comes after.
+start
+cp "$T/data" "$T/mnt/umount8"
+umount "$T/mnt"
+eventually 10 gone "$pid"
+cmp "$T/data" "$S/umount8"
+
+# SIGTERM drains and ends, also when a file is open.
+start
+sleep 60 >"$T/mnt/open" &
+holder=$!
+eventually 5 test -e "$T/mnt/open"
+cp "$T/data" "$T/mnt/sigterm"
+kill -TERM "$pid"
+eventually 10 gone "$pid"
+kill "$holder"
+cmp "$T/data" "$S/sigterm"
+
+# The store is away: the first SIGTERM waits, status says so, the second ends at once.
+start
+store_away
+cp "$T/data" "$T/mnt/later"
+kill -TERM "$pid"
+draining() { [ "$(json .state)" = draining ]; }
+eventually 5 draining
+[ -e "/proc/$pid/fd/0" ] || fail "it did not wait"
+kill -TERM "$pid"
+eventually 5 gone "$pid"
+store_back
+expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
+cmp "$T/data" "$S/later"
+
+# A deadline: 75, the mount is gone, the data is not.
+start
+store_away
+cp "$T/data" "$T/mnt/pending"
+expect_rc 75 timeout 30 "$bin/sluice" umount "$T/mnt" --deadline 300ms
+gone "$pid" || fail "something is left after umount --deadline"
+store_back
+expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
+cmp "$T/data" "$S/pending"
+
+# A process that hangs: its readers wait; --force frees them.
+start --passthrough off
+cp "$T/data" "$T/mnt/hung"
+kill -STOP "$pid"
+cat "$T/mnt/old/nothing" >/dev/null 2>&1 &
+reader=$!
+sleep 0.2
+[ "$("$bin/sluice" status "$T/mnt" --json | jq -r .state)" = hung ] || fail "not seen as hung"
+[ -e "/proc/$reader" ] || fail "the reader did not wait, so this tests nothing"
+expect_rc 75 timeout 30 "$bin/sluice" umount --force "$T/mnt"
+wait "$reader" && fail "the reader got an answer"
+eventually 5 test ! -e "/proc/$pid/fd/0"
+mountpoint -q "$T/mnt" && fail "still mounted"
+expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
+cmp "$T/data" "$S/hung"

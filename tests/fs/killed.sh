@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# kill -9 between close and upload: what was closed or synced is delivered by the next
+# mount, or by recover.
+. "$(dirname "$0")/../lib.sh"
+
+json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
+start_ossd --bucket data --region cn-hangzhou
+S=$T/oss/data
+# No upload gets through; what the store holds can still be read.
+store_away() {
+	faults '[{"op":"PutObject","fault":"status","status":503},
+		{"op":"InitiateMultipartUpload","fault":"status","status":503}]'
+}
+store_back() { faults '[]'; }
+
+kill_it() {
+	local pid
+	pid=$(json .pid)
+	kill -9 "$pid"
+	eventually 5 test ! -e "/proc/$pid/fd/0"
+}
+
+head -c 700000 /dev/urandom >"$T/one"
+head -c 20000000 /dev/urandom >"$T/two"
+
+mount_sluice oss://data "$T/mnt" output
+store_away
+cp "$T/one" "$T/mnt/one"
+mkdir "$T/mnt/dir"
+cp "$T/two" "$T/mnt/dir/two"
+[ "$(json .output.files_pending)" -gt 0 ] || fail "nothing is pending, so this tests nothing"
+expect_rc 75 timeout 30 "$bin/sluice" flush "$T/mnt" --deadline 300ms
+grep -q 'not in the store' "$T/err" || fail "$(cat "$T/err")"
+kill_it
+[ "$("$bin/sluice" status "$T/mnt" --json | jq -r .state)" = dead ] || fail "not seen as dead"
+expect_rc 75 timeout 30 "$bin/sluice" umount "$T/mnt"
+grep -q recover "$T/err" || fail "umount of a dead mount says nothing of its uploads"
+store_back
+[ ! -e "$S/one" ] || fail "uploaded already, so this tests nothing"
+
+mount_sluice oss://data "$T/mnt" output
+expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
+cmp "$T/one" "$S/one" && cmp "$T/two" "$S/dir/two"
+
+# The same without another mount.
+mount_sluice oss://data "$T/mnt" output
+store_away
+cp "$T/two" "$T/mnt/three"
+dd if="$T/one" of="$T/mnt/one" bs=100000 conv=notrunc,fsync status=none
+kill_it
+umount -l "$T/mnt"
+store_back
+expect_rc 0 timeout 60 "$bin/sluice" recover --state-dir "$T/state" --json
+jq -e '.pending | length == 0' "$T/out" >/dev/null || fail "receipt: $(cat "$T/out")"
+cmp "$T/two" "$S/three" && cmp "$T/one" "$S/one"
+
+# Nothing is pending: nothing is done, and that is success.
+expect_rc 0 timeout 60 "$bin/sluice" recover --state-dir "$T/state"
