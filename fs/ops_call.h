@@ -76,6 +76,7 @@ struct handle {
 	struct list link;
 	enum backing_mode mode; /* of a file */
 	void *file;            /* struct input_file, output_file, input_dir, output_dir */
+	bool writes;           /* opened for writing: a flush does not say */
 	handle_close_fn close; /* for those that are still open at the end */
 };
 static inline struct handle *call_handle(const struct call *c)

@@ -4,6 +4,7 @@
  * whose release never comes (the connection was aborted) are closed at the end.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -77,6 +78,7 @@ struct handle *handle_open(struct call *c, void *file, handle_close_fn close_fil
 	int id = 0;
 
 	if (h) {
+		h->writes = (c->fi.flags & O_ACCMODE) != O_RDONLY;
 		h->mode = backing_open(c->ops->backing, c->req, c->ino, fd, cached, &id);
 		c->fi.direct_io = h->mode == BACKING_DIRECT;
 		c->fi.keep_cache = h->mode == BACKING_CACHED && keep;

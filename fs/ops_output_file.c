@@ -253,8 +253,8 @@ void ops_file_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct call c = call_make(req, run_flush, ino, NULL, fi);
 
-	/* Libraries before 3.17 may send it for read-only opens all the same. */
-	if ((fi->flags & O_ACCMODE) == O_RDONLY)
+	/* Libraries without noflush send it for read-only opens too. */
+	if (!call_handle(&c)->writes)
 		fuse_reply_err(req, 0);
 	else
 		call_start_blocking(&c);
