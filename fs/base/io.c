@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -165,33 +166,100 @@ int io_open_private_dir(const char *path, struct why *why)
 	return steal_fd(&fd);
 }
 
-int io_remove_tree(int parent_fd, const char *path)
-{
-	_cleanup_(close_fdp) int fd = -1;
-	_cleanup_(closedirp) DIR *dir = NULL;
-	struct dirent *entry;
+/* ---- removing a tree ------------------------------------------------------------------- */
 
-	if (unlinkat(parent_fd, path, 0) == 0 || errno == ENOENT)
+enum {
+	REMOVE_E_NOT_EMPTY = 1
+};
+
+/* Asks the kernel only: behind a mount point may be a server that does not answer. */
+static bool is_mount_point(int dir_fd, const char *name)
+{
+	struct statx st;
+
+	return !statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, 0, &st) &&
+	       st.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+}
+
+/* 0 also when it is gone already; REMOVE_E_NOT_EMPTY. */
+static int remove_entry(int dir_fd, const char *name)
+{
+	if (!unlinkat(dir_fd, name, 0) || errno == ENOENT)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return err_origin(-errno);
-	fd = openat(parent_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return err_origin(-errno);
-	dir = fdopendir(fd);
-	if (!dir)
-		return err_origin(-errno);
-	steal_fd(&fd);
-	while ((entry = readdir(dir))) {
-		int r;
+	if (is_mount_point(dir_fd, name))
+		return err_origin(-EBUSY);
+	if (!unlinkat(dir_fd, name, AT_REMOVEDIR) || errno == ENOENT)
+		return 0;
+	return errno == ENOTEMPTY || errno == EEXIST ? REMOVE_E_NOT_EMPTY
+						     : err_origin(-errno);
+}
 
+/* Moves a directory up into `top`, under a name that nothing there has. */
+static int hoist(int dir_fd, const char *name, int top_fd, unsigned int *number)
+{
+	char to[32];
+
+	do {
+		snprintf(to, sizeof(to), ".removed-%u", (*number)++);
+		if (!renameat(dir_fd, name, top_fd, to))
+			return 0;
+	} while (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR);
+	return err_origin(-errno);
+}
+
+/* Removes what is in `name`; directories that are not empty go up into `top` (when they are
+ * not there already: then `name` is "."). *left counts them. */
+static int clear_dir(int top_fd, const char *name, unsigned int *number,
+		     unsigned int *left)
+{
+	_cleanup_(closedirp) DIR *dir = NULL;
+	struct dirent *entry;
+	int r = 0,
+	    fd = openat(top_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir) {
+		r = errno == ENOENT ? 0 : err_origin(-errno);
+		close_fdp(&fd);
+		return r;
+	}
+	while (r >= 0 && (entry = readdir(dir))) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
-		r = io_remove_tree(dirfd(dir), entry->d_name);
-		if (r < 0)
-			return err_trace(r);
+		r = remove_entry(fd, entry->d_name);
+		if (r != REMOVE_E_NOT_EMPTY)
+			continue;
+		++*left;
+		r = strcmp(name, ".") ? hoist(fd, entry->d_name, top_fd, number)
+				      : clear_dir(top_fd, entry->d_name, number, left);
 	}
-	if (unlinkat(parent_fd, path, AT_REMOVEDIR) < 0 && errno != ENOENT)
+	return err_trace(r);
+}
+
+/*
+ * No recursion: who made the tree decides how deep it is. A directory inside a directory is
+ * moved up to the top and emptied there, so that the tree is never deeper than
+ * two when it is looked at, and needs two descriptors. (clear_dir calls itself once, from
+ * the top level.)
+ */
+int io_remove_tree(int parent_fd, const char *path)
+{
+	_cleanup_(close_fdp) int top = -1;
+	unsigned int number = 0, left;
+	int r = remove_entry(parent_fd, path);
+
+	if (r != REMOVE_E_NOT_EMPTY)
+		return err_trace(r);
+	top = openat(parent_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (top < 0)
 		return err_origin(-errno);
-	return 0;
+	do {
+		left = 0;
+		r = clear_dir(top, ".", &number, &left);
+	} while (r >= 0 && left);
+	if (r < 0)
+		return err_trace(r);
+	return err_fold(remove_entry(parent_fd, path));
 }

@@ -31,5 +31,7 @@ int io_mkdir_p(const char *path, mode_t mode); /* 0 also when it is there alread
  * O_DIRECTORY descriptor the caller closes, or a negative errno. */
 int io_open_private_dir(const char *path, struct why *why);
 
-/* Removes a tree; does not follow links, does not leave the file system. */
+/* Removes a tree however deep it is, following no link and crossing no mount: a mount point
+ * inside is -EBUSY, and what is behind it stays untouched. Something that another process
+ * adds meanwhile is removed, too, or is -ENOTRECOVERABLE at the end. */
 int io_remove_tree(int dirfd, const char *path);

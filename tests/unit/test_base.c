@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -132,6 +134,60 @@ static void test_replacing_a_file_keeps_the_old_one_until_the_new_is_whole(void 
 	assert_int_equal(io_remove_tree(AT_FDCWD, path), 0);
 }
 
+/* Deeper than there are descriptors, and than a path can be long. */
+static void test_a_tree_of_any_depth_is_removed(void **state)
+{
+	char path[] = "/tmp/sluice-base-XXXXXX";
+	int dir, file;
+
+	(void)state;
+	assert_non_null(mkdtemp(path));
+	dir = open(path, O_RDONLY | O_DIRECTORY);
+	for (int i = 0; i < 3000; i++) {
+		int below;
+
+		assert_int_equal(mkdirat(dir, "d", 0700), 0);
+		assert_int_equal(mkdirat(dir, ".removed-0", 0700), 0);
+		file = openat(dir, "f", O_CREAT | O_WRONLY, 0600);
+		assert_true(file >= 0);
+		close(file);
+		assert_int_equal(symlinkat("/etc", dir, "link"), 0);
+		below = openat(dir, "d", O_RDONLY | O_DIRECTORY);
+		assert_true(below >= 0);
+		close(dir);
+		dir = below;
+	}
+	close(dir);
+	assert_int_equal(io_remove_tree(AT_FDCWD, path), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(access("/etc/passwd", F_OK), 0);
+	assert_int_equal(io_remove_tree(AT_FDCWD, path), 0);
+}
+
+static void test_what_is_mounted_inside_a_tree_stays(void **state)
+{
+	char path[] = "/tmp/sluice-base-XXXXXX", outside[] = "/tmp/sluice-base-XXXXXX";
+	char inner[64], kept[64];
+
+	(void)state;
+	if (geteuid() || unshare(CLONE_NEWNS) ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		skip();
+	assert_non_null(mkdtemp(path));
+	assert_non_null(mkdtemp(outside));
+	snprintf(kept, sizeof(kept), "%s/kept", outside);
+	close(open(kept, O_CREAT | O_WRONLY, 0600));
+	snprintf(inner, sizeof(inner), "%s/a/b", path);
+	assert_int_equal(io_mkdir_p(inner, 0700), 0);
+	/* The same file system: no device number tells. */
+	assert_int_equal(mount(outside, inner, NULL, MS_BIND, NULL), 0);
+	assert_int_equal(io_remove_tree(AT_FDCWD, path), -EBUSY);
+	assert_int_equal(access(kept, F_OK), 0);
+	assert_int_equal(umount2(inner, MNT_DETACH), 0);
+	assert_int_equal(io_remove_tree(AT_FDCWD, path), 0);
+	assert_int_equal(io_remove_tree(AT_FDCWD, outside), 0);
+}
+
 static void add(void *arg)
 {
 	__atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
@@ -170,5 +226,7 @@ TEST_MAIN(
 	cmocka_unit_test(test_the_nearest_word_is_suggested_only_when_near),
 	cmocka_unit_test(test_a_private_directory_refuses_what_others_can_write),
 	cmocka_unit_test(test_replacing_a_file_keeps_the_old_one_until_the_new_is_whole),
+	cmocka_unit_test(test_a_tree_of_any_depth_is_removed),
+	cmocka_unit_test(test_what_is_mounted_inside_a_tree_stays),
 	cmocka_unit_test(test_a_pool_runs_every_job_before_it_ends),
 	cmocka_unit_test(test_backoff_stays_below_its_cap))
