@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The demo's training program alone, without containers: parameter servers and workers that
 # find each other by TF_CONFIG learn something, and write what can be checked.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 data=/usr/share/datasets/fashion-mnist
 [ -e "$data/train-images-idx3-ubyte.gz" ] || skip "dataset-fashion-mnist is not installed"
