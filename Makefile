@@ -99,6 +99,9 @@ cache_src := \
 backend_src := \
 	fs/backend/backend.c \
 	fs/backend/creds.c \
+	fs/backend/creds_file.c \
+	fs/backend/creds_http.c \
+	fs/backend/creds_json.c \
 	fs/backend/creds_source.c \
 	fs/backend/endpoint.c \
 	fs/backend/fault.c \

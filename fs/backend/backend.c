@@ -163,7 +163,7 @@ static int configure_oss(const struct backend_config *config,
 		.timeout_ms = config->timeout_ms,
 	};
 	if (r >= 0)
-		r = creds_open(config->credentials, &oss->creds, why);
+		r = creds_open_for(s->bucket, config->credentials, &oss->creds, why);
 	if (r < 0)
 		return err_trace(r);
 	if (!e->region[0] && creds_is_anonymous(oss->creds))

@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,11 +40,15 @@ enum {
 	RETRY_CAP_MS = 15000,
 	FORCED_PAUSE_MS = 1000,
 	CONFIRMED_MS = 5000,
-	RENEW_LEAST_S = 180,  /* protocol.md §7.7 */
+	RENEW_LEAST_S = 180, /* protocol.md §7.7 */
 	RENEW_MOST_S = 1200,
 };
 
-enum set_state { GOOD, REFUSED, CONFIRMED };
+enum set_state {
+	GOOD,
+	REFUSED,
+	CONFIRMED
+};
 
 /* What must not reach a core dump or the swap: a mapping of its own. */
 struct vault {
@@ -55,10 +60,10 @@ struct creds {
 	struct lock lock; /* vault->current and everything up to `stopping` */
 	pthread_cond_t cond;
 	enum set_state state;
-	uint64_t expires_ms; /* UINT64_MAX: never */
-	uint64_t renew_ms;   /* when to load ahead of expiry; UINT64_MAX: never */
-	uint64_t lift_ms;    /* CONFIRMED: end of it */
-	uint64_t pause_ms;   /* no load before this */
+	uint64_t expires_ms;   /* UINT64_MAX: never */
+	uint64_t renew_ms;     /* when to load ahead of expiry; UINT64_MAX: never */
+	uint64_t lift_ms;      /* CONFIRMED: end of it */
+	uint64_t pause_ms;     /* no load before this */
 	unsigned int failures; /* loads in a row that brought nothing new */
 	bool stopping;
 
@@ -135,7 +140,8 @@ static void set_times_locked(struct creds *c, int64_t lifetime_s)
  * them hammers. */
 static void pause_locked(struct creds *c)
 {
-	uint64_t jitter = clock_backoff_ms(c->failures, RETRY_BASE_MS / 2, RETRY_CAP_MS / 2);
+	uint64_t jitter =
+		clock_backoff_ms(c->failures, RETRY_BASE_MS / 2, RETRY_CAP_MS / 2);
 	uint64_t fixed = RETRY_BASE_MS / 2;
 
 	for (unsigned int i = 0; i < c->failures && fixed < RETRY_CAP_MS / 2; i++)
@@ -244,6 +250,12 @@ static int start(struct creds *c)
 
 int creds_open(const char *reference, struct creds **out, struct why *why)
 {
+	return creds_open_for(NULL, reference, out, why);
+}
+
+int creds_open_for(const char *bucket, const char *reference, struct creds **out,
+		   struct why *why)
+{
 	struct creds *c = calloc(1, sizeof(*c));
 	int r;
 
@@ -256,10 +268,12 @@ int creds_open(const char *reference, struct creds **out, struct why *why)
 	r = c->vault ? 0 : err_origin(-ENOMEM);
 	if (r == 0 && reference) {
 		r = creds_source_parse(reference, &c->source, why);
+		snprintf(c->source.bucket, sizeof(c->source.bucket), "%s",
+			 bucket ? bucket : "");
 		if (r == 0)
 			r = creds_source_load(&c->source, &c->vault->fresh, why);
 	} else if (r == 0) {
-		r = creds_source_find(&c->source, &c->vault->fresh, why);
+		r = creds_source_find(bucket, &c->source, &c->vault->fresh, why);
 	}
 	if (r == 0) {
 		set_copy(&c->vault->current, &c->vault->fresh.set);

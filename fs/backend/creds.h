@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CREDS_ID_MAX 128     /* all with the NUL */
+#define CREDS_ID_MAX 128 /* all with the NUL */
 #define CREDS_SECRET_MAX 256
 #define CREDS_TOKEN_MAX 4096
 
@@ -25,9 +25,9 @@ struct why;
 
 /* One set that belongs together: take it once for each request and wipe it after signing. */
 struct creds_set {
-	char id[CREDS_ID_MAX];         /* "": anonymous, do not sign */
+	char id[CREDS_ID_MAX]; /* "": anonymous, do not sign */
 	char secret[CREDS_SECRET_MAX];
-	char token[CREDS_TOKEN_MAX];   /* "": no security token */
+	char token[CREDS_TOKEN_MAX]; /* "": no security token */
 };
 
 void creds_set_wipe(struct creds_set *set);
@@ -41,6 +41,9 @@ void creds_set_wipe(struct creds_set *set);
  *   -EACCES  a file others may read           others   the service did not answer
  */
 int creds_open(const char *reference, struct creds **out, struct why *why);
+/* The same for one bucket: ossfs password files may have a line of its own for it. */
+int creds_open_for(const char *bucket, const char *reference, struct creds **out,
+		   struct why *why);
 
 /* Stops the thread, wipes, frees. Takes NULL, returns NULL. */
 struct creds *creds_close(struct creds *c);

@@ -22,9 +22,9 @@ enum creds_kind {
 
 struct creds_source {
 	enum creds_kind kind;
-	char where[PATH_MAX];   /* path, role name or URL; "" when the kind needs none */
-	char profile[64];       /* ossutil; "": the default one */
-	char bucket[64];        /* passwd: the bucket whose line is wanted; "": the default */
+	char where[PATH_MAX]; /* path, role name or URL; "" when the kind needs none */
+	char profile[64];     /* ossutil; "": the default one */
+	char bucket[64]; /* passwd: the bucket whose line is wanted; "": the default */
 	char text[PATH_MAX + 32]; /* for people */
 };
 
@@ -42,9 +42,10 @@ int creds_source_parse(const char *reference, struct creds_source *out, struct w
 int creds_source_load(const struct creds_source *source, struct creds_reply *out,
 		      struct why *why);
 
-/* Walks the look-up order; the first that exists decides, also when it is faulty. */
-int creds_source_find(struct creds_source *source, struct creds_reply *out,
-		      struct why *why);
+/* Walks the look-up order; the first that exists decides, also when it is faulty. Reads
+ * the set of this bucket, where it makes a difference; NULL: the default one. */
+int creds_source_find(const char *bucket, struct creds_source *source,
+		      struct creds_reply *out, struct why *why);
 
 /* Whether another load can give something else. */
 bool creds_source_renewable(const struct creds_source *source);
