@@ -7,7 +7,7 @@
  *   WAITING    in `timers`, sorted by due_ms
  *   PARKED     in `parked`: for a renewal of the credentials, at most until due_ms
  *   MOVING     the thread has it
- *   LOOKING    a STAT of our own is under way below, to see whose success it was
+ *   LOOKING    a request of our own is under way below, to see whose success it was
  *   ENDED      the caller's `done` runs or has run
  * Happy path: IN_FLIGHT, ENDED, in whatever thread the layer below is in.
  * Failure modes: retry_step.h decides. A cancelled job ends at its next step.
@@ -76,6 +76,7 @@ struct job {
 	struct retry_state step;
 	struct retry_args args; /* the caller's arguments, and what is done of them */
 	struct origin_req look; /* LOOKING */
+	struct retry_tail tail;
 };
 
 static void submit(struct job *job);
@@ -205,7 +206,7 @@ static void look_done(struct origin_req *look_req)
 	struct origin_req *req = job->req;
 
 	if (look_req->result == 0 &&
-	    retry_args_is_ours(&job->args, req, &look_req->attr)) {
+	    retry_args_judge(&job->args, req, look_req, &job->tail)) {
 		req->attr = look_req->attr;
 		finish(job, 0);
 	} else if (look_req->result == 0 || look_req->result == -ENOENT) {
@@ -226,11 +227,9 @@ static void look(struct job *job)
 	lock_take(&t->lock);
 	cancelled = job->cancelled;
 	job->state = LOOKING;
-	job->look = (struct origin_req){.op = ORIGIN_STAT,
-					.key = job->req->key,
-					.deadline_ms = job->req->deadline_ms,
-					.done = look_done,
-					.user = job};
+	retry_args_prepare_look(&job->args, job->req, &job->look, &job->tail);
+	job->look.done = look_done;
+	job->look.user = job;
 	lock_drop(&t->lock);
 	if (cancelled)
 		finish(job, -ECANCELED);

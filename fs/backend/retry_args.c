@@ -157,9 +157,36 @@ static uint64_t parts_crc(const struct origin_req *req)
 	return crc;
 }
 
-bool retry_args_is_ours(const struct retry_args *args, const struct origin_req *req,
-			const struct origin_attr *attr)
+static int sum_tail(void *arg, uint64_t off, const void *data, size_t n)
 {
+	struct retry_tail *tail = arg;
+
+	(void)off;
+	tail->crc = crc64(tail->crc, data, n);
+	tail->len += n;
+	return 0;
+}
+
+void retry_args_prepare_look(const struct retry_args *args, const struct origin_req *req,
+			     struct origin_req *look, struct retry_tail *tail)
+{
+	*tail = (struct retry_tail){0};
+	*look = (struct origin_req){
+		.op = ORIGIN_STAT, .key = req->key, .deadline_ms = req->deadline_ms};
+	/* The length alone may be that of somebody else's tail. */
+	if (req->op == ORIGIN_APPEND && req->body.len) {
+		look->op = ORIGIN_GET;
+		look->off = args->off;
+		look->len = req->body.len;
+		look->sink = sum_tail;
+		look->sink_arg = tail;
+	}
+}
+
+bool retry_args_judge(const struct retry_args *args, const struct origin_req *req,
+		      const struct origin_req *look, const struct retry_tail *tail)
+{
+	const struct origin_attr *attr = &look->attr;
 	uint64_t crc;
 
 	switch (req->op) {
@@ -170,8 +197,9 @@ bool retry_args_is_ours(const struct retry_args *args, const struct origin_req *
 		return attr->has_crc64 && attr->size == req->size &&
 		       attr->crc64 == parts_crc(req);
 	case ORIGIN_APPEND:
-		/* One writer appends to an object: nobody else makes it just as long. */
-		return attr->size == args->off + req->body.len && attr->size == req->off;
+		return attr->size == args->off + req->body.len &&
+		       attr->size == req->off && tail->len == req->body.len &&
+		       body_crc(&req->body, &crc) && crc == tail->crc;
 	default:
 		return false;
 	}

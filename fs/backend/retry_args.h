@@ -41,7 +41,15 @@ bool retry_args_can_go_on(const struct retry_args *args, const struct origin_req
 void retry_args_restore(const struct retry_args *args, struct origin_req *req,
 			int result);
 
-/* After a refusal: whether what is there now is what this request wanted to make. May read
- * the body once more. */
-bool retry_args_is_ours(const struct retry_args *args, const struct origin_req *req,
-			const struct origin_attr *attr);
+/*
+ * After a refusal: whether what is there now is what this request wanted to make. `look` is
+ * a request to the store that brings what is needed to tell: prepare fills it but for
+ * done and user, judge takes its result. May read the body once more.
+ */
+struct retry_tail {
+	uint64_t crc, len;
+};
+void retry_args_prepare_look(const struct retry_args *args, const struct origin_req *req,
+			     struct origin_req *look, struct retry_tail *tail);
+bool retry_args_judge(const struct retry_args *args, const struct origin_req *req,
+		      const struct origin_req *look, const struct retry_tail *tail);

@@ -7,6 +7,7 @@
 #include "fs/base/check.h"
 #include "fs/base/clock.h"
 
+#define DAMAGE_MAX 4  /* tries that ended with -EBADMSG, without progress */
 #define RENEWAL_MAX 3 /* of one request within a finite budget */
 
 static const char *const action_names[] = {"end", "at", "credentials", "verify"};
@@ -99,7 +100,7 @@ enum retry_action retry_decide(const struct retry_policy *policy,
 	check(req->result < 0);
 	if (progressed) {
 		state->started_ms = now_ms;
-		state->faults = state->throttles = 0;
+		state->faults = state->throttles = state->damages = 0;
 	}
 	limit = limit_of(policy, state, req);
 	if (req->result == -EKEYEXPIRED)
@@ -116,6 +117,9 @@ enum retry_action retry_decide(const struct retry_policy *policy,
 	} else {
 		wait = clock_backoff_ms(state->faults++, policy->base_ms, policy->cap_ms);
 		if (policy->try_max && state->faults >= policy->try_max)
+			return RETRY_END;
+		/* Bytes that arrive wrong again and again were wrong from the start. */
+		if (req->result == -EBADMSG && ++state->damages >= DAMAGE_MAX)
 			return RETRY_END;
 	}
 	*due_ms = plus(now_ms, wait);

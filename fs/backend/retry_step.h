@@ -24,6 +24,7 @@ struct retry_state {
 	uint64_t started_ms;    /* or the last progress */
 	unsigned int faults;    /* since then */
 	unsigned int throttles; /* since then */
+	unsigned int damages;   /* since then: wrong bytes */
 	unsigned int renewals;  /* waits for credentials, in all */
 	bool ambiguous;         /* a try may have taken effect unheard */
 };

@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One contract, every origin: the same cases over each store and over stores in layers.
- * SLUICE_TEST_SOURCE (with SLUICE_TEST_ENDPOINT, SLUICE_TEST_REGION and credentials in the
- * environment) adds a real one, under a prefix of this run's own.
+ * With SLUICE_TEST_SOURCE (and SLUICE_TEST_ENDPOINT, SLUICE_TEST_REGION and credentials in
+ * the environment) they run over that source instead, with the layers that a mount has and
+ * below prefixes of their own: tests/oss/conformance.sh, or a real bucket by hand.
  */
 #include "tests/unit/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <unistd.h>
 
 #include "cache/origin.h"
+#include "fs/backend/backend.h"
 #include "fs/backend/fault.h"
 #include "fs/backend/file.h"
 #include "fs/backend/mem.h"
 #include "fs/backend/retry.h"
 #include "fs/backend/retry_step.h"
 #include "fs/backend/trace.h"
+#include "fs/base/clock.h"
 #include "fs/base/io.h"
 #include "tests/unit/lib_conformance.h"
 #include "tests/unit/lib_origin.h"
@@ -93,6 +97,26 @@ static int open_file_in_layers(void **state)
 	return open_file(state) || put_layers(*state);
 }
 
+/* The source in the environment, below a prefix of this case's own. */
+static int open_named(void **state)
+{
+	struct conformance *f = fixture_new();
+	char source[1024];
+	struct backend_config config = {
+		.source = source,
+		.endpoint = getenv("SLUICE_TEST_ENDPOINT"),
+		.region = getenv("SLUICE_TEST_REGION"),
+	};
+	struct why why = {0};
+
+	*state = f;
+	snprintf(source, sizeof(source), "%s/conformance-%016" PRIx64,
+		 getenv("SLUICE_TEST_SOURCE"), clock_random());
+	if (backend_open(&config, &f->origin, &why) < 0)
+		fail_msg("%s", why.text);
+	return 0;
+}
+
 static int close_fixture(void **state)
 {
 	struct conformance *f = *state;
@@ -110,26 +134,56 @@ static int close_fixture(void **state)
 	{                                                                                \
 		"test_" #f " (" #store ")", f, open_##store, close_fixture, NULL         \
 	}
-#define PLAIN(f) STORE(f, mem), STORE(f, file)
-#define CASE(f) PLAIN(f), STORE(f, mem_in_layers), STORE(f, file_in_layers)
+#define CASES(store)                                                                     \
+	STORE(a_put_object_reads_back, store),                                           \
+		STORE(an_empty_object_is_an_object, store),                              \
+		STORE(what_is_not_there_is_enoent, store),                               \
+		STORE(ranges_are_cut_at_the_end, store),                                 \
+		STORE(a_range_is_pinned_by_its_etag, store),                             \
+		STORE(a_sink_that_refuses_ends_the_request, store),                      \
+		STORE(put_replaces_the_whole, store),                                    \
+		STORE(put_new_does_not_replace, store),                                  \
+		STORE(a_body_may_be_a_piece_of_a_file, store),                           \
+		STORE(a_body_with_another_checksum_leaves_no_object, store),             \
+		STORE(deleting_twice_is_success, store),                                 \
+		STORE(many_are_deleted_at_once, store),                                  \
+		STORE(a_copy_is_an_object_of_its_own, store),                            \
+		STORE(keys_are_bytes, store), STORE(bad_keys_are_refused, store),        \
+		STORE(posix_metadata_comes_back, store),                                 \
+		STORE(a_symlink_is_an_object_that_holds_its_target, store),              \
+		STORE(listings_are_in_byte_order, store),                                \
+		STORE(listings_keep_to_their_window, store),                             \
+		STORE(an_entry_that_is_refused_ends_the_listing, store),                 \
+		STORE(a_listed_entry_is_what_stat_says, store),                          \
+		STORE(a_marker_keeps_an_empty_directory, store),                         \
+		STORE(a_directory_without_marker_goes_with_its_last_key, store),         \
+		STORE(a_marker_may_go_before_what_is_below_it, store),                   \
+		STORE(appending_costs_the_position, store),                              \
+		STORE(parts_in_any_order_make_one_object, store),                        \
+		STORE(a_part_that_is_not_as_told_ends_nothing, store),                   \
+		STORE(an_assembly_with_another_checksum_stays_invisible, store),         \
+		STORE(a_part_may_be_copied, store),                                      \
+		STORE(unfinished_uploads_are_listed, store),                             \
+		STORE(probing_succeeds, store)
 
-TEST_MAIN(CASE(a_put_object_reads_back), CASE(an_empty_object_is_an_object),
-	  CASE(what_is_not_there_is_enoent), CASE(ranges_are_cut_at_the_end),
-	  CASE(a_range_is_pinned_by_its_etag), CASE(a_sink_that_refuses_ends_the_request),
-	  CASE(put_replaces_the_whole), CASE(put_new_does_not_replace),
-	  CASE(a_body_may_be_a_piece_of_a_file),
-	  CASE(a_body_with_another_checksum_leaves_no_object),
-	  CASE(deleting_twice_is_success), CASE(many_are_deleted_at_once),
-	  CASE(a_copy_is_an_object_of_its_own), CASE(keys_are_bytes),
-	  CASE(bad_keys_are_refused), CASE(posix_metadata_comes_back),
-	  CASE(a_symlink_is_an_object_that_holds_its_target),
-	  CASE(listings_are_in_byte_order), CASE(listings_keep_to_their_window),
-	  CASE(an_entry_that_is_refused_ends_the_listing),
-	  CASE(a_listed_entry_is_what_stat_says), CASE(a_marker_keeps_an_empty_directory),
-	  CASE(a_directory_without_marker_goes_with_its_last_key),
-	  CASE(a_marker_may_go_before_what_is_below_it),
-	  CASE(appending_costs_the_position), CASE(parts_in_any_order_make_one_object),
-	  CASE(a_part_that_is_not_as_told_ends_nothing),
-	  CASE(an_assembly_with_another_checksum_stays_invisible),
-	  CASE(a_part_may_be_copied), CASE(unfinished_uploads_are_listed),
-	  CASE(probing_succeeds), PLAIN(what_is_done_is_counted))
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		CASES(mem),
+		CASES(file),
+		CASES(mem_in_layers),
+		CASES(file_in_layers),
+		STORE(what_is_done_is_counted, mem),
+		STORE(what_is_done_is_counted, file),
+	};
+	const struct CMUnitTest named[] = {CASES(named)};
+	char pattern[256];
+
+	if (argc > 1) {
+		snprintf(pattern, sizeof(pattern), "*%s*", argv[1]);
+		cmocka_set_test_filter(pattern);
+	}
+	if (getenv("SLUICE_TEST_SOURCE"))
+		return cmocka_run_group_tests(named, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -364,14 +364,20 @@ static void test_an_upload_that_has_ended_is_recognized(void **state)
 static void test_nothing_is_appended_twice(void **state)
 {
 	struct fixture *f = *state;
+	struct fault_rule rule;
 
 	assert_int_equal(lib_append(f->retry, "log", 0, "one "), 0);
 	add_lost_answer(f, ORIGIN_APPEND);
 	assert_int_equal(lib_append(f->retry, "log", 4, "two"), 0);
 	assert_int_equal(lib_last.off, 7);
 	lib_assert_content(f->retry, "log", "one two");
+	/* Another tail of the same length is none of ours, even after a doubt. */
+	fault_clear(f->fault);
+	rule = (struct fault_rule){.op = ORIGIN_APPEND, .count = 1, .error = -ETIMEDOUT};
+	fault_add(f->fault, &rule);
 	assert_int_equal(lib_append(f->retry, "log", 4, "six"), -ESTALE);
 	assert_int_equal(lib_last.off, 7);
+	lib_assert_content(f->retry, "log", "one two");
 }
 
 /* ---- cancel --------------------------------------------------------------------------- */
