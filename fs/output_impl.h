@@ -134,6 +134,7 @@ struct node {
 	struct task *task; /* in flight */
 	struct resume *resume;
 	struct why why;        /* of the last failed attempt */
+	bool maybe_sent;       /* its path\'s key may hold it although we were not told */
 	bool refused;          /* … which waiting will not cure */
 	bool drain;            /* a drain has yet to publish it */
 	struct list writing;   /* output->writing, while writers > 0 */
@@ -314,6 +315,8 @@ void sync_stop(struct output *o);
 /* Lock held: something about the node may need doing. */
 void sync_queue(struct output *o, struct node *n);
 void sync_move(struct output *o, struct node *n, enum node_queue queue);
+/* Lock held: the object of that key, if there is one, is to vanish. */
+int sync_make_garbage(struct output *o, struct buf *b, const char *key);
 void sync_kick(struct output *o); /* lock held: forget all waiting times */
 void sync_cancel(struct output *o, struct node *n);    /* lock held */
 bool sync_key_busy(struct output *o, const char *key); /* lock held */

@@ -368,6 +368,7 @@ int log_finish(struct output *o)
 	HASH_ITER (by_ino, o->nodes, n, next) {
 		if (n != o->root && plan_is_dirty(n)) {
 			n->journaled = n->journaled || n->parent;
+			n->maybe_sent = n->parent != NULL;
 			sync_queue(o, n);
 		}
 	}

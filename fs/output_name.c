@@ -348,6 +348,28 @@ int name_create(struct output *o, uint64_t parent, const char *name, mode_t mode
 	return 0;
 }
 
+/* A request may have put an object at this key, or may yet, without our being told: a lost
+ * answer, a crash. Before the path leaves the key, what may be there becomes garbage; when
+ * the answer comes after all, the node takes it back. */
+static int leave_traces(struct output *o, struct buf *b, struct node *top)
+{
+	char key[PATH_KEY_MAX + 1];
+
+	for (struct node *n = top; n; n = node_next_below(top, n)) {
+		int r;
+
+		if (!n->maybe_sent)
+			continue;
+		n->maybe_sent = n->task != NULL;
+		r = node_key(n, key);
+		if (r == 0 && !node_claim(o, key))
+			r = sync_make_garbage(o, b, key);
+		if (r < 0)
+			return err_trace(r);
+	}
+	return 0;
+}
+
 /* ---- names that go ------------------------------------------------------------------------------- */
 
 /* A directory that exists only because of what is in it must not vanish with that. */
@@ -401,9 +423,12 @@ static int remove_name(struct output *o, uint64_t parent, const char *name, bool
 	if (r == 0) {
 		struct node *from = n->parent;
 
-		node_unlink(o, n);
-		remove_node(o, &b, n, from, &drop);
-		r = commit(o, &b, n);
+		r = leave_traces(o, &b, n);
+		if (r == 0) {
+			node_unlink(o, n);
+			remove_node(o, &b, n, from, &drop);
+			r = commit(o, &b, n);
+		}
 		content_put(drop, n->seq);
 	}
 	node_release(o, n);
@@ -547,6 +572,11 @@ static int rename_locked(struct output *o, struct rename *m)
 		return err_trace(r);
 	if (m->n == m->target)
 		return 0;
+	r = leave_traces(o, &b, m->n);
+	if (r == 0 && m->target)
+		r = leave_traces(o, &b, m->target);
+	if (r < 0)
+		return err_trace(r);
 	if (m->flags & RENAME_EXCHANGE) {
 		r = exchange_names(o, &b, m);
 	} else {

@@ -140,6 +140,8 @@ static struct task *start_node(struct output *o, struct node *n)
 		return NULL;
 	}
 	n->task = t;
+	if (op == SYNC_CONTENT || op == SYNC_SMALL || op == SYNC_COPY)
+		n->maybe_sent = true;
 	sync_move(o, n, QUEUE_FLYING);
 	list_push_back(&o->flying, &t->flying);
 	o->in_flight++;

@@ -235,8 +235,7 @@ static int task_note(struct upload_job *job, enum upload_note note,
 	return err_trace(e);
 }
 
-/* The key `old` is to vanish from the store. Lock held. */
-static int make_garbage(struct output *o, struct buf *b, const char *old)
+int sync_make_garbage(struct output *o, struct buf *b, const char *key)
 {
 	struct node *g = node_new(o, RECORD_GARBAGE, 0);
 	struct origin_attr attr = {0};
@@ -244,7 +243,7 @@ static int make_garbage(struct output *o, struct buf *b, const char *old)
 
 	if (!g)
 		return err_origin(-ENOMEM);
-	r = node_set_stored(o, g, old, &attr);
+	r = node_set_stored(o, g, key, &attr);
 	if (r < 0) {
 		node_free(o, g);
 		return err_trace(r);
@@ -304,8 +303,9 @@ static int moved_to_key(struct output *o, struct task *t, struct buf *b)
 	if (former && former != n)
 		node_hold(former);
 	r = node_set_stored(o, n, t->key, &t->job.attr);
+	n->maybe_sent = false;
 	if (r == 0 && old)
-		r = make_garbage(o, b, old);
+		r = sync_make_garbage(o, b, old);
 	if (former && former != n) {
 		log_node(o, b, former);
 		sync_queue(o, former);

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kills a writing process at every named point, recovers, wipes all local state and
+ * compares the store with what was acknowledged.
+ *
+ * The child works through a fixed story of files and writes each acknowledgement to a pipe
+ * the moment it has it. The parent knows after the kill which promises were made. What the
+ * story does to one name it does in order, so a promise is: the name holds the acknowledged
+ * version, or a later one of the story.
+ */
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cache/origin.h"
+#include "fs/backend/file.h"
+#include "fs/base/buf.h"
+#include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
+#include "fs/base/io.h"
+#include "fs/base/log.h"
+#include "fs/output.h"
+#include "tests/unit/lib_origin.h"
+
+#define PART (64 << 10)
+#define LARGE (3 * PART + 100)
+
+static const struct output_owner me = {1000, 1000};
+
+static const char *const points[] = {
+	"stage.write",
+	"stage.fsync.before",
+	"stage.fsync.after",
+	"journal.append.torn",
+	"journal.fsync.before",
+	"journal.fsync.after",
+	"flush.sync.before",
+	"flush.reply.before",
+	"segment.rotate",
+	"checkpoint.rename.before",
+	"checkpoint.rename.after",
+	"put.before",
+	"put.acked",
+	"multi.begin.after",
+	"multi.id.recorded",
+	"multi.part.before",
+	"multi.part.acked",
+	"multi.end.before",
+	"multi.end.acked",
+	"copy.before",
+	"copy.acked",
+	"delete.before",
+	"delete.acked",
+	"stage.unlink",
+	"drain.begin",
+	"receipt.write",
+};
+
+struct place {
+	char dir[64], store[80], state[80];
+};
+
+static void make_place(struct place *p)
+{
+	snprintf(p->dir, sizeof(p->dir), "/tmp/sluice-crash.XXXXXX");
+	assert_non_null(mkdtemp(p->dir));
+	snprintf(p->store, sizeof(p->store), "%s/store", p->dir);
+	snprintf(p->state, sizeof(p->state), "%s/state", p->dir);
+	assert_int_equal(mkdir(p->store, 0700), 0);
+}
+
+/* Returns NULL when it cannot start (the child dies of that). */
+static struct output *begin(const struct place *p, struct origin **origin)
+{
+	struct output_config config = {.state_dir = p->state,
+				       .ttl_ms = 60000,
+				       .part_size = PART,
+				       .upload_parallel = 4};
+	struct why why = {""};
+	struct output *o;
+
+	if (file_origin_open(p->store, false, origin, &why) < 0)
+		return NULL;
+	config.origin = *origin;
+	if (output_new(&config, &o, &why) < 0) {
+		fprintf(stderr, "%s\n", why.text);
+		return NULL;
+	}
+	return o;
+}
+
+/* ---- the story ----------------------------------------------------------------------------------- */
+
+static void say(int pipe, char step)
+{
+	if (write(pipe, &step, 1) != 1)
+		_exit(3);
+}
+
+#define must(x)                                                                          \
+	do {                                                                             \
+		int _m = (x);                                                            \
+		if (_m != 0) {                                                           \
+			fprintf(stderr, "%s: %d\n", #x, _m);                             \
+			_exit(4);                                                        \
+		}                                                                        \
+	} while (0)
+
+static void fill(char *p, size_t n, char seed)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (char)(seed + (i % 251) + i / 4096);
+}
+
+static void write_file(struct output *o, uint64_t dir, const char *name, char seed,
+		       size_t n)
+{
+	_cleanup_(freep) char *data = malloc(n);
+	struct output_file *f;
+	struct tree_attr attr;
+
+	fill(data, n, seed);
+	must(output_create(o, dir, name, 0644, O_WRONLY | O_CREAT | O_TRUNC, me, &attr,
+			   &f));
+	output_forget(o, attr.ino, 1);
+	must(output_write(f, 0, data, n / 2));
+	must(output_write(f, n / 2, data + n / 2, n - n / 2));
+	must(output_flush(f));
+	output_release(f);
+}
+
+static void story(const struct place *p, int pipe)
+{
+	uint64_t seconds = clock_mono_ms() + 20000;
+	struct buf receipt = BUF_INIT;
+	struct origin *origin;
+	struct output *o = begin(p, &origin);
+	struct tree_attr d, e;
+
+	if (!o)
+		_exit(5);
+	must(output_mkdir(o, TREE_ROOT, "d", 0755, me, &d));
+	write_file(o, d.ino, "small", 'a', 5000);
+	say(pipe, 'a'); /* d/small = a */
+	write_file(o, TREE_ROOT, "large", 'b', LARGE);
+	say(pipe, 'b'); /* large = b */
+	must(output_drain(o, seconds, NULL));
+	say(pipe, 'c'); /* both are in the store now */
+	write_file(o, d.ino, "small", 'd', 6000);
+	say(pipe, 'd'); /* d/small = d */
+	write_file(o, TREE_ROOT, "tmp", 'e', 7000);
+	must(output_rename(o, TREE_ROOT, "tmp", TREE_ROOT, "large", 0));
+	must(output_fsyncdir(o, TREE_ROOT));
+	say(pipe, 'e'); /* large = e */
+	must(output_drain(o, seconds, NULL));
+	must(output_mkdir(o, TREE_ROOT, "e", 0755, me, &e));
+	must(output_rename(o, TREE_ROOT, "d", e.ino, "moved", 0));
+	must(output_fsyncdir(o, TREE_ROOT));
+	say(pipe, 'f'); /* e/moved/small = d */
+	must(output_drain(o, seconds, NULL));
+	write_file(o, TREE_ROOT, "last", 'g', LARGE);
+	say(pipe, 'g');
+	must(output_unlink(o, TREE_ROOT, "large"));
+	must(output_fsyncdir(o, TREE_ROOT));
+	say(pipe, 'h'); /* no large */
+	must(output_drain(o, seconds, &receipt));
+	buf_fini(&receipt);
+	output_free(o);
+	origin_free(origin);
+	_exit(0);
+}
+
+/* ---- the oracle ------------------------------------------------------------------------------------ */
+
+/* Which version of the story a key holds: its seed, '-' for none, '?' for bytes that no
+ * version ever had. */
+static char version_of(struct origin *origin, const char *key)
+{
+	static const struct {
+		char seed;
+		size_t n;
+	} versions[] = {
+		{'a', 5000}, {'b', LARGE}, {'d', 6000}, {'e', 7000}, {'g', LARGE}};
+	_cleanup_(buf_fini) struct buf got = BUF_INIT;
+	int r = lib_get(origin, key, 0, ORIGIN_TO_END, NULL, &got);
+
+	if (r == -ENOENT)
+		return '-';
+	assert_int_equal(r, 0);
+	for (size_t i = 0; i < sizeof(versions) / sizeof(*versions); i++) {
+		_cleanup_(freep) char *want = malloc(versions[i].n);
+
+		fill(want, versions[i].n, versions[i].seed);
+		if (got.len == versions[i].n && memcmp(got.data, want, got.len) == 0)
+			return versions[i].seed;
+	}
+	return '?';
+}
+
+static void expect_one_of(const char *what, char got, const char *allowed)
+{
+	if (!strchr(allowed, got))
+		fail_msg("%s holds '%c', expected one of \"%s\"", what, got, allowed);
+}
+
+/* What the store may hold when the story had come to `last`. */
+static void compare(struct origin *origin, char last)
+{
+	char small = version_of(origin, "d/small");
+	char moved = version_of(origin, "e/moved/small");
+	char large = version_of(origin, "large");
+	char tmp = version_of(origin, "tmp");
+
+	expect_one_of("tmp", tmp, last >= 'e' ? "-" : "-e");
+	expect_one_of("last", version_of(origin, "last"), last >= 'g' ? "g" : "-g");
+	if (last >= 'h')
+		expect_one_of("large", large, "-");
+	else if (last >= 'e')
+		expect_one_of("large", large, last == 'g' ? "e-" : "e");
+	else if (last >= 'b')
+		expect_one_of("large", large, "be");
+	else
+		expect_one_of("large", large, "-b");
+	/* Under one of its two names, and only there. */
+	if (last >= 'f')
+		expect_one_of("d/small", small, "-");
+	if (small == '-') {
+		expect_one_of("e/moved/small", moved,
+			      last >= 'd' ? "d" : (last >= 'a' ? "ad" : "-ad"));
+	} else {
+		expect_one_of("e/moved/small", moved, "-");
+		expect_one_of("d/small", small, last >= 'd' ? "d" : "ad");
+	}
+}
+
+/* Runs the story until it is killed. Returns the last promise, '@' for none; sets *killed. */
+static char run(const struct place *p, const char *point, bool *killed)
+{
+	char last = '@', step;
+	int pipes[2], status;
+	pid_t pid;
+
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		close(pipes[0]);
+		setenv("SLUICE_KILL_AT", point, 1);
+		alarm(60);
+		story(p, pipes[1]);
+	}
+	close(pipes[1]);
+	while (read(pipes[0], &step, 1) == 1)
+		last = step;
+	close(pipes[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	*killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+	if (!*killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
+		fail_msg("%s: the story ended with status %x", point, status);
+	return last;
+}
+
+static void recover_and_compare(const struct place *p, char last)
+{
+	struct origin_req uploads = {.op = ORIGIN_MULTI_LIST, .key = ""};
+	struct lib_listed listed = {0};
+	struct origin *origin;
+
+	/* Three times: recovery changes nothing the second time. */
+	for (int i = 0; i < 3; i++) {
+		struct output *o = begin(p, &origin);
+
+		assert_non_null(o);
+		assert_int_equal(output_drain(o, clock_mono_ms() + 20000, NULL), 0);
+		output_free(o);
+		if (i < 2)
+			origin_free(origin);
+	}
+	io_remove_tree(AT_FDCWD, p->state);
+	compare(origin, last);
+	/* No orphan upload stays behind. */
+	uploads.list.entry = lib_keep_entry;
+	uploads.list.entry_arg = &listed;
+	if (origin->caps & ORIGIN_CAP_MULTI)
+		assert_int_equal(origin_call(origin, &uploads), 0);
+	assert_int_equal(listed.count, 0);
+	origin_free(origin);
+}
+
+static void test_every_kill_point_keeps_every_promise(void **state)
+{
+	(void)state;
+	log_set_fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+	for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
+		for (int n = 1; n <= 4; n++) {
+			struct place p;
+			char point[64];
+			bool killed;
+			char last;
+
+			snprintf(point, sizeof(point), "%s:%d", points[i], n);
+			make_place(&p);
+			last = run(&p, point, &killed);
+			if (killed) {
+				recover_and_compare(&p, last);
+			} else if (n == 1) {
+				fail_msg("%s was never reached", point);
+			}
+			io_remove_tree(AT_FDCWD, p.dir);
+			if (!killed)
+				break;
+		}
+	}
+}
+
+TEST_MAIN(cmocka_unit_test(test_every_kill_point_keeps_every_promise))
