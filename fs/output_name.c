@@ -566,12 +566,13 @@ static int rename_locked(struct output *o, struct rename *m)
 	_cleanup_(buf_fini) struct buf b = BUF_INIT;
 	struct content *drop = NULL;
 	struct node *from = m->n->parent;
-	int r = check_rename(o, m);
+	int r;
 
+	if (m->n == m->target)
+		return m->flags & RENAME_NOREPLACE ? err_origin(-EEXIST) : 0;
+	r = check_rename(o, m);
 	if (r < 0)
 		return err_trace(r);
-	if (m->n == m->target)
-		return 0;
 	r = leave_traces(o, &b, m->n);
 	if (r == 0 && m->target)
 		r = leave_traces(o, &b, m->target);

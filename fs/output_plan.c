@@ -96,7 +96,8 @@ static enum sync_op plan_vanishing(struct output *o, struct node *n)
 	if (n->opens > 0)
 		return SYNC_LATER;
 	heir = node_at_key(o, n->stored.key);
-	if (heir && (heir->acked || heir->stored.key || heir->kind != RECORD_FILE))
+	/* It is about to be replaced: never a moment without either. */
+	if (heir && plan_is_dirty(heir))
 		return SYNC_LATER;
 	return sync_key_busy(o, n->stored.key) ? SYNC_LATER : SYNC_DELETE;
 }

@@ -174,6 +174,13 @@ static void compare(struct output *o, struct node *n, const struct origin_attr *
 	take_attributes(o, n, attr);
 }
 
+/* The directory has an object of its own, and is to keep one wherever it goes. */
+static int take_marker(struct output *o, struct node *dir, const struct entry *e)
+{
+	dir->marker = true;
+	return err_trace(node_set_stored(o, dir, e->key, &e->attr));
+}
+
 /* The name below `prefix` that the key stands for, without the slash of a directory.
  * Returns false when it can be no name. */
 static bool entry_name(const char *key, const char *prefix, char out[PATH_NAME_MAX + 1])
@@ -199,7 +206,7 @@ static struct node *merge_entry(struct output *o, struct node *dir, const char *
 	if (strcmp(e->key, prefix) == 0) {
 		/* The marker of this very directory. */
 		if (!owner && dir != o->root && !dir->stored.key)
-			node_set_stored(o, dir, e->key, &e->attr);
+			take_marker(o, dir, e);
 		return NULL;
 	}
 	if (!entry_name(e->key, prefix, name)) {
@@ -438,9 +445,7 @@ static int load_entry(struct output *o, struct node *top, const char *prefix,
 		return 0;
 	base = base ? base + 1 : rest;
 	if (*base == '\0') /* a marker */
-		return dir->stored.key
-			       ? 0
-			       : err_trace(node_set_stored(o, dir, e->key, &e->attr));
+		return dir->stored.key ? 0 : err_trace(take_marker(o, dir, e));
 	if (node_child(dir, base) || path_name_check(base, strlen(base)) != PATH_OK)
 		return 0;
 	return new_from_store(o, dir, base, e->key, &e->attr) ? 0 : err_origin(-ENOMEM);
