@@ -235,6 +235,7 @@ runner_lib_src := \
 	runner/spec.c \
 	runner/spec_check.c \
 	runner/spec_fields.c \
+	runner/spec_lists.c \
 	runner/spec_values.c \
 	runner/status.c \
 	runner/step.c \

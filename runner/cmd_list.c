@@ -58,7 +58,7 @@ static int run(void *options_, int argc, char **argv)
 		if (job_open(names.items[i], &v.job, NULL) < 0)
 			continue;
 		view_refresh(&v);
-		if (!o->json)
+		if (!o->json && !v.empty)
 			print_row(&v);
 		else if (v.readable)
 			status_format(&v.status, v.lost, &b);

@@ -97,6 +97,9 @@ void *spec_block(struct spec *spec, size_t count, size_t size);
 /* The scalar's text, or NULL and a mistake when it is a map or a list. */
 const char *field_scalar(struct binder *b, struct node *node, const char *path);
 
+/* Digits only: strtoull would take signs and blanks. -EINVAL. */
+int field_parse_uint(const char *text, uint64_t *value);
+
 #define field_mistake(b, node, ...)                                                      \
 	mistakes_add((b)->mistakes, (node)->place, EXIT_USAGE, __VA_ARGS__)
 

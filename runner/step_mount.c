@@ -25,7 +25,7 @@
 
 #define MOUNT_TIMEOUT_MS 300000
 #define UMOUNT_TIMEOUT_MS 60000
-#define UMOUNT_DEADLINE "5" /* seconds; what was to be flushed has been */
+#define UMOUNT_DEADLINE "1" /* seconds; what could be flushed has been */
 #define HURRIED_DEADLINE "2"
 /* The gateway keeps its own deadline; this is for one that does not answer at all. */
 #define FLUSH_EXTRA_MS 60000

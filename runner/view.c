@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runner/view.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fs/base/clock.h"
 #include "fs/base/exit.h"
@@ -17,7 +19,9 @@ void view_refresh(struct view *v)
 	 * then, and is not taken for one that was lost. */
 	v->held = job_is_held(v->job);
 	v->readable = status_read(v->job->dirfd, &v->status) == 0;
-	v->lost = !v->held && !(v->readable && status_is_over(&v->status));
+	v->empty = !v->held && !v->readable &&
+		   faccessat(v->job->dirfd, "spec.yaml", F_OK, 0) < 0;
+	v->lost = !v->held && !v->empty && !(v->readable && status_is_over(&v->status));
 }
 
 void view_close(struct view *v)
@@ -44,7 +48,12 @@ static int open_named(const char *name, struct view *out)
 	}
 	*out = (struct view){.job = job};
 	view_refresh(out);
-	return EXIT_OK;
+	if (!out->empty)
+		return EXIT_OK;
+	view_close(out);
+	fprintf(stderr, "runner: there is no job \"%s\": \"runner list\" shows all\n",
+		name);
+	return EXIT_CONFIG;
 }
 
 /* Which job is meant when none is named. */
@@ -62,6 +71,10 @@ static int choose(const struct job_names *names, char out[SPEC_NAME_MAX + 1])
 			continue;
 		v.job = job;
 		view_refresh(&v);
+		if (v.empty) {
+			view_close(&v);
+			continue;
+		}
 		is_live = v.held || v.lost;
 		if ((is_live && !live) ||
 		    (is_live == (live > 0) && v.status.started_ms > latest)) {

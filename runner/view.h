@@ -16,6 +16,7 @@ struct view {
 	bool readable;        /* the status was read */
 	bool held;            /* a supervisor looks after it */
 	bool lost;            /* not over, and nobody does */
+	bool empty;           /* a folder in which no job ever began */
 };
 
 /* `name`, or NULL for the only job that is not over, else the one that began last. Returns 0
