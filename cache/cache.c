@@ -226,6 +226,7 @@ int cache_open(const struct cache_config *config, struct cache **out, struct why
 	lock_cond_init(&c->fetch_gone);
 	list_init(&c->idle);
 	list_init(&c->memory);
+	list_init(&c->queued);
 	list_init(&c->fetches);
 	c->size_max = config->size_max ? config->size_max : SIZE_DEFAULT;
 	if (c->size_max < SIZE_MIN)

@@ -42,7 +42,7 @@ struct fill {
 	uint64_t off;          /* in the object, page aligned */
 	uint32_t len;          /* to a page boundary or the object's end */
 	bool prefetch;         /* nobody was waiting for it when it was asked for */
-	atomic_bool queued;    /* waits for the writer */
+	atomic_bool queued;    /* waits for the writer, or is in its hands */
 	atomic_bool used;      /* a reader has read to its end */
 
 	/* under object->lock */
@@ -56,7 +56,7 @@ struct fill {
 	int error;             /* FILL_FAILED */
 	pthread_cond_t moved;  /* arrived or state */
 
-	struct list memory;    /* in cache->memory; under cache->lock */
+	struct list memory;    /* in cache->memory or ->queued; under cache->lock */
 };
 
 /* Asks for absent pages of [off, end), page aligned or the object's end. What lies in
@@ -71,6 +71,9 @@ int fetch_start(struct object *o, uint64_t off, uint64_t end, uint64_t demand_en
 /* The fill that covers `off`, with a reference; NULL: none. Lock held. */
 struct fill *fill_find_locked(struct object *o, uint64_t off);
 void fill_put(struct fill *f);
+
+/* It has come to the writers' queue, or left it without being written. */
+void fill_set_queued(struct fill *f, bool queued);
 
 /* No more to be found: unlinks it from its block and from the memory list. Lock held. */
 void fill_unlink_locked(struct fill *f);

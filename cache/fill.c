@@ -66,30 +66,49 @@ enum pick {
 	PICK_HELD = 1 << 2,   /* also what someone is just reading */
 };
 
-/* The oldest fill that may go, with a reference. */
-static struct fill *oldest(struct cache *c, const struct origin *origin, unsigned int pick)
+void fill_set_queued(struct fill *f, bool queued)
+{
+	struct cache *c = f->object->cache;
+
+	lock_scope(&c->lock);
+	atomic_store(&f->queued, queued);
+	if (list_empty(&f->memory))
+		return; /* unlinked */
+	list_remove(&f->memory);
+	list_push_back(queued ? &c->queued : &c->memory, &f->memory);
+}
+
+static struct fill *oldest_of(struct list *list, const struct origin *origin,
+			      unsigned int pick)
 {
 	struct list *it;
 
-	lock_scope(&c->lock);
-	list_for_each(it, &c->memory) {
+	list_for_each(it, list) {
 		struct fill *f = container_of(it, struct fill, memory);
-		bool queued = atomic_load(&f->queued);
 
 		if (origin && f->object->origin != origin)
-			continue;
-		if (queued && !(pick & PICK_QUEUED))
 			continue;
 		if ((pick & PICK_USED) && !atomic_load(&f->used))
 			continue;
 		/* One reference is the block's, one the queue's; more, and letting go would
 		 * free nothing. */
-		if (!(pick & PICK_HELD) && atomic_load(&f->refs) > 1u + queued)
+		if (!(pick & PICK_HELD) &&
+		    atomic_load(&f->refs) > 1u + atomic_load(&f->queued))
 			continue;
 		atomic_fetch_add(&f->refs, 1);
 		return f;
 	}
 	return NULL;
+}
+
+/* The oldest fill that may go, with a reference. */
+static struct fill *oldest(struct cache *c, const struct origin *origin, unsigned int pick)
+{
+	struct fill *f;
+
+	lock_scope(&c->lock);
+	f = oldest_of(&c->memory, origin, pick);
+	return f || !(pick & PICK_QUEUED) ? f : oldest_of(&c->queued, origin, pick);
 }
 
 static uint64_t let_go(struct fill *f)

@@ -345,17 +345,19 @@ static bool absent_until(struct object *o, uint64_t at, uint64_t stop, uint64_t 
 	return absent;
 }
 
-/* Asks for what is absent of [at, end), in requests that end at multiples of `request`. */
+/* Asks for what is absent of [at, end), in requests that end at multiples of `request`.
+ * *reached = how far memory went. */
 static int ask(struct object *o, uint64_t at, uint64_t end, uint64_t demand_end,
-	       uint64_t request, const struct wait *w)
+	       uint64_t request, const struct wait *w, uint64_t *reached)
 {
+	*reached = at;
 	while (at < end) {
 		uint64_t stop = at - at % request + request, run_end;
 		int r;
 
 		stop = stop < end ? stop : end;
 		if (!absent_until(o, at, stop, &run_end)) {
-			at = run_end;
+			*reached = at = run_end;
 			continue;
 		}
 		if (run_end <= at)
@@ -365,6 +367,7 @@ static int ask(struct object *o, uint64_t at, uint64_t end, uint64_t demand_end,
 			return 0;
 		if (r < 0)
 			return err_trace(r);
+		*reached = at;
 		/* Waited for once: what has come for it must be read before more memory is
 		 * waited for, or several readers take it from each other for ever. */
 		demand_end = 0;
@@ -386,8 +389,9 @@ static int refused(struct object *o)
 	return o->failures >= OBJECT_FAILURES_MAX ? err_origin(-EIO) : 0;
 }
 
-/* The read itself and what is to be ahead of it, or only the latter. */
-static int ask_for(struct call *c, const struct readahead_plan *plan, bool demand)
+/* The read itself and what is to be ahead of it, or only the latter; how far it went. */
+static int ask_for(struct call *c, const struct readahead_plan *plan, bool demand,
+		   uint64_t *reached)
 {
 	struct object *o = c->o;
 	uint64_t start = c->at & ~(uint64_t)(PAGE_BYTES - 1), end = page_up(o, c->end);
@@ -395,12 +399,13 @@ static int ask_for(struct call *c, const struct readahead_plan *plan, bool deman
 	int r = 0;
 
 	if (demand && plan->off == c->end)
-		return err_trace(ask(o, start, page_up(o, plan->end), end, request, c->w));
+		return err_trace(ask(o, start, page_up(o, plan->end), end, request, c->w,
+				     reached));
 	if (demand)
-		r = ask(o, start, end, end, request, c->w);
+		r = ask(o, start, end, end, request, c->w, reached);
 	if (r == 0 && plan->end > plan->off)
 		r = ask(o, plan->off & ~(uint64_t)(PAGE_BYTES - 1), page_up(o, plan->end), 0,
-			request, c->w);
+			request, c->w, reached);
 	return err_trace(r);
 }
 
@@ -421,6 +426,7 @@ static int again(struct call *c, int r)
 static int serve(struct call *c)
 {
 	static const struct readahead_plan none;
+	uint64_t reached;
 	struct run run;
 	int r = look(c, store_disk_usable(c->o->cache), &run);
 
@@ -454,7 +460,7 @@ static int serve(struct call *c)
 		c->missed = true;
 		r = refused(c->o);
 		if (r == 0)
-			r = ask_for(c, &none, true);
+			r = ask_for(c, &none, true, &reached);
 	}
 	datafile_put(run.file);
 	return err_trace(r);
@@ -465,7 +471,7 @@ static int serve(struct call *c)
 static int read_large(struct call *c, struct object_reader *reader)
 {
 	struct object *o = c->o;
-	uint64_t off = c->at, window = budget_max(o->cache->budget) / 4;
+	uint64_t off = c->at, window = budget_max(o->cache->budget) / 4, reached = c->end;
 	struct readahead_plan plan = {0};
 	bool whole;
 	int r = 0;
@@ -485,7 +491,12 @@ static int read_large(struct call *c, struct object_reader *reader)
 		lock_drop(&reader->lock);
 	}
 	if (!whole && refused(o) == 0)
-		r = ask_for(c, &plan, !c->nowait);
+		r = ask_for(c, &plan, !c->nowait, &reached);
+	if (plan.end > plan.off && reached < plan.end) {
+		lock_take(&reader->lock);
+		readahead_retreat(&reader->ra, &plan, reached);
+		lock_drop(&reader->lock);
+	}
 	while (c->at < c->end && r == 0)
 		r = serve(c);
 	return err_trace(r);
@@ -521,13 +532,14 @@ int object_read(struct object *o, struct object_reader *reader, uint64_t off, vo
 
 uint64_t object_prefetch(struct object *o)
 {
+	uint64_t reached;
 	uint64_t before = atomic_load(&o->cache->count.bytes_prefetched);
 
 	if (o->size == 0)
 		return 0;
 	if (o->small)
 		read_small_prefetch(o);
-	else if (ask(o, 0, o->size, 0, REQUEST_MAX, NULL) < 0)
+	else if (ask(o, 0, o->size, 0, REQUEST_MAX, NULL, &reached) < 0)
 		return 0;
 	return atomic_load(&o->cache->count.bytes_prefetched) - before;
 }

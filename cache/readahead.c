@@ -124,3 +124,14 @@ struct readahead_plan readahead_note(struct readahead *ra, uint64_t off, uint64_
 	}
 	return plan;
 }
+
+void readahead_retreat(struct readahead *ra, const struct readahead_plan *plan,
+		       uint64_t reached)
+{
+	for (int i = 0; i < READAHEAD_STREAMS; i++) {
+		struct readahead_stream *s = &ra->streams[i];
+
+		if (s->reads && s->ahead == plan->end)
+			s->ahead = reached > s->next ? reached : s->next;
+	}
+}

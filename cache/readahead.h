@@ -39,3 +39,7 @@ void readahead_init(struct readahead *ra);
 /* A read of n bytes at off of an object of `size` bytes; windows up to window_max. */
 struct readahead_plan readahead_note(struct readahead *ra, uint64_t off, uint64_t n,
 				     uint64_t size, uint64_t window_max);
+
+/* Of a plan only what lies before `reached` could be asked for: the rest is for later. */
+void readahead_retreat(struct readahead *ra, const struct readahead_plan *plan,
+		       uint64_t reached);

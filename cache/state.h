@@ -38,7 +38,8 @@ struct cache {
 	struct object *objects;
 	struct list idle;     /* objects with no reference, least recently used first */
 	uint64_t idle_count, idle_blocks;
-	struct list memory;   /* fills that can be read from memory, oldest first */
+	struct list memory;   /* fills that lie in memory only, oldest first */
+	struct list queued;   /* those that wait for a writer, or are in its hands */
 	struct list fetches;  /* requests under way */
 	uint64_t fetch_count;
 	pthread_cond_t fetch_gone;

@@ -195,8 +195,8 @@ static void write_job(void *arg)
 		disk_fault(c->disk, r, "writing");
 	lock_take(&o->lock);
 	f->writing = false;
-	atomic_store(&f->queued, false);
 	lock_drop(&o->lock);
+	fill_set_queued(f, false);
 	fill_put(f);
 }
 
@@ -207,10 +207,10 @@ void store_fill(struct fill *f)
 	if (!c->disk)
 		return;
 	atomic_fetch_add(&f->refs, 1);
-	atomic_store(&f->queued, true);
+	fill_set_queued(f, true);
 	if (disk_usable(c->disk) && worker_try_submit(c->writers, write_job, f))
 		return;
-	atomic_store(&f->queued, false);
+	fill_set_queued(f, false);
 	cache_count(&c->count.bypassed, 1);
 	fill_put(f);
 }
