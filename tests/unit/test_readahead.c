@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/test.h"
+
+#include "cache/readahead.h"
+
+#define KIB 1024ull
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+#define WINDOW (32 * MIB)
+
+/* Notes the read; returns how much is to be fetched ahead. */
+static uint64_t ahead(struct readahead *ra, uint64_t off, uint64_t n)
+{
+	struct readahead_plan p = readahead_note(ra, off, n, GIB, WINDOW);
+
+	if (p.end > p.off) {
+		assert_true(p.off >= off + n || p.off % (256 * KIB) == 0);
+		assert_true(p.end <= GIB);
+	}
+	return p.end - p.off;
+}
+
+static void test_a_sequence_opens_the_window_to_its_maximum(void **state)
+{
+	struct readahead ra;
+	uint64_t asked = 0, off = 0;
+
+	(void)state;
+	readahead_init(&ra);
+	assert_true(ahead(&ra, 0, 128 * KIB) > 0);
+	for (off = 128 * KIB; off < 64 * MIB; off += 128 * KIB)
+		asked += ahead(&ra, off, 128 * KIB);
+	/* It keeps between half a window and a whole one ahead of the reader. */
+	assert_true(asked > 64 * MIB && asked < 64 * MIB + WINDOW);
+}
+
+static void test_random_reads_are_left_alone(void **state)
+{
+	struct readahead ra;
+	unsigned int seed = 3;
+	uint64_t asked = 0;
+
+	(void)state;
+	readahead_init(&ra);
+	for (int i = 0; i < 1000; i++)
+		asked += ahead(&ra, MIB + (uint64_t)rand_r(&seed) * 4096 % (GIB - 2 * MIB),
+			       64 * KIB);
+	/* A chance neighbour now and then: less than the reads by far. */
+	assert_true(asked < 1000 * 64 * KIB / 5);
+}
+
+static void test_the_middle_needs_two_reads_the_start_one(void **state)
+{
+	struct readahead ra;
+
+	(void)state;
+	readahead_init(&ra);
+	assert_int_equal(ahead(&ra, 300 * MIB, 128 * KIB), 0);
+	assert_true(ahead(&ra, 300 * MIB + 128 * KIB, 128 * KIB) > 0);
+	assert_true(ahead(&ra, 0, 4 * KIB) > 0);
+}
+
+static void test_out_of_order_within_a_run_does_not_end_it(void **state)
+{
+	struct readahead ra;
+	uint64_t base = 0, asked = 0;
+
+	(void)state;
+	readahead_init(&ra);
+	for (; base < 16 * MIB; base += 512 * KIB) {
+		asked += ahead(&ra, base + 128 * KIB, 128 * KIB);
+		asked += ahead(&ra, base, 128 * KIB);
+		asked += ahead(&ra, base + 384 * KIB, 128 * KIB);
+		asked += ahead(&ra, base + 256 * KIB, 128 * KIB);
+	}
+	assert_true(asked >= 16 * MIB);
+}
+
+static void test_several_streams_of_one_handle_are_told_apart(void **state)
+{
+	struct readahead ra;
+	uint64_t asked[3] = {0};
+
+	(void)state;
+	readahead_init(&ra);
+	for (uint64_t i = 0; i < 64; i++)
+		for (uint64_t s = 0; s < 3; s++)
+			asked[s] += ahead(&ra, s * 200 * MIB + i * 256 * KIB, 256 * KIB);
+	for (int s = 0; s < 3; s++)
+		assert_true(asked[s] >= 16 * MIB);
+}
+
+static void test_wrong_guesses_ask_for_more_evidence(void **state)
+{
+	struct readahead ra;
+	uint64_t early = 0, late = 0;
+
+	(void)state;
+	readahead_init(&ra);
+	/* Pairs of neighbours, each far from the others: every window is for nothing. */
+	for (uint64_t i = 1; i < 200; i++) {
+		uint64_t off = i * 5 * MIB;
+		uint64_t n = ahead(&ra, off, 64 * KIB) +
+			     ahead(&ra, off + 64 * KIB, 64 * KIB);
+
+		*(i < 20 ? &early : &late) += n;
+	}
+	assert_true(early > 0);
+	assert_int_equal(late, 0);
+}
+
+static void test_a_stride_is_no_sequence(void **state)
+{
+	struct readahead ra;
+	uint64_t asked = 0;
+
+	(void)state;
+	readahead_init(&ra);
+	for (uint64_t i = 1; i < 400; i++)
+		asked += ahead(&ra, i * 200 * KIB, 4 * KIB);
+	assert_true(asked < 2 * MIB);
+}
+
+static void test_nothing_is_asked_for_behind_the_end(void **state)
+{
+	struct readahead ra;
+	struct readahead_plan p;
+
+	(void)state;
+	readahead_init(&ra);
+	p = readahead_note(&ra, 0, 128 * KIB, 200 * KIB, WINDOW);
+	assert_int_equal(p.end, 200 * KIB);
+	p = readahead_note(&ra, 128 * KIB, 72 * KIB, 200 * KIB, WINDOW);
+	assert_true(p.end == p.off);
+}
+
+static void test_what_could_not_be_asked_for_is_planned_again(void **state)
+{
+	struct readahead ra;
+	struct readahead_plan p, q;
+
+	(void)state;
+	readahead_init(&ra);
+	p = readahead_note(&ra, 0, MIB, GIB, WINDOW);
+	assert_true(p.end > p.off);
+	readahead_retreat(&ra, &p, p.off + 256 * KIB);
+	q = readahead_note(&ra, MIB, 128 * KIB, GIB, WINDOW);
+	assert_int_equal(q.off, p.off + 256 * KIB);
+	assert_true(q.end >= p.end);
+}
+
+TEST_MAIN(cmocka_unit_test(test_a_sequence_opens_the_window_to_its_maximum),
+	  cmocka_unit_test(test_random_reads_are_left_alone),
+	  cmocka_unit_test(test_the_middle_needs_two_reads_the_start_one),
+	  cmocka_unit_test(test_out_of_order_within_a_run_does_not_end_it),
+	  cmocka_unit_test(test_several_streams_of_one_handle_are_told_apart),
+	  cmocka_unit_test(test_wrong_guesses_ask_for_more_evidence),
+	  cmocka_unit_test(test_a_stride_is_no_sequence),
+	  cmocka_unit_test(test_nothing_is_asked_for_behind_the_end),
+	  cmocka_unit_test(test_what_could_not_be_asked_for_is_planned_again))
