@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,16 +135,19 @@ static void test_replacing_a_file_keeps_the_old_one_until_the_new_is_whole(void 
 	assert_int_equal(io_remove_tree(AT_FDCWD, path), 0);
 }
 
-/* Deeper than there are descriptors, and than a path can be long. */
-static void test_a_tree_of_any_depth_is_removed(void **state)
+static void test_a_tree_deeper_than_there_are_descriptors_is_removed(void **state)
 {
 	char path[] = "/tmp/sluice-base-XXXXXX";
+	struct rlimit old, few = {.rlim_cur = 64};
 	int dir, file;
 
 	(void)state;
 	assert_non_null(mkdtemp(path));
 	dir = open(path, O_RDONLY | O_DIRECTORY);
-	for (int i = 0; i < 3000; i++) {
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few.rlim_max = old.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	for (int i = 0; i < 200; i++) {
 		int below;
 
 		assert_int_equal(mkdirat(dir, "d", 0700), 0);
@@ -161,6 +165,7 @@ static void test_a_tree_of_any_depth_is_removed(void **state)
 	assert_int_equal(io_remove_tree(AT_FDCWD, path), 0);
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(access("/etc/passwd", F_OK), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	assert_int_equal(io_remove_tree(AT_FDCWD, path), 0);
 }
 
@@ -226,7 +231,7 @@ TEST_MAIN(
 	cmocka_unit_test(test_the_nearest_word_is_suggested_only_when_near),
 	cmocka_unit_test(test_a_private_directory_refuses_what_others_can_write),
 	cmocka_unit_test(test_replacing_a_file_keeps_the_old_one_until_the_new_is_whole),
-	cmocka_unit_test(test_a_tree_of_any_depth_is_removed),
+	cmocka_unit_test(test_a_tree_deeper_than_there_are_descriptors_is_removed),
 	cmocka_unit_test(test_what_is_mounted_inside_a_tree_stays),
 	cmocka_unit_test(test_a_pool_runs_every_job_before_it_ends),
 	cmocka_unit_test(test_backoff_stays_below_its_cap))
