@@ -226,6 +226,8 @@ runner_lib_src := \
 	runner/runc.c \
 	runner/runc_bundle.c \
 	runner/runc_cgroup.c \
+	runner/runc_container.c \
+	runner/runc_create.c \
 	runner/runc_keeper.c \
 	runner/runc_layer.c \
 	runner/runc_net.c \

@@ -27,9 +27,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "runner/proc.h"
 #include "runner/runc.h"
+
+#define POLL_MAX_MS 3600000 /* of one poll(); its argument is an int */
 
 enum {
 	FD_SOCK = 3,
@@ -211,4 +214,34 @@ int runc_keeper_start(const struct runc_keeper_options *o, pid_t *out, int *sock
 	*out = pid;
 	*sock = pair[0];
 	return 0;
+}
+
+/* ---- the runner's side ----------------------------------------------------------------- */
+
+void runc_keeper_poll(int sock, uint64_t deadline_ms)
+{
+	struct pollfd p = {.fd = sock, .events = POLLIN};
+	uint64_t now = clock_mono_ms(), left = deadline_ms > now ? deadline_ms - now : 0;
+
+	poll(&p, 1, left > POLL_MAX_MS ? POLL_MAX_MS : (int)left);
+}
+
+int runc_keeper_receive(int sock, uint64_t timeout_ms, struct runc_keeper_message *m)
+{
+	uint64_t until =
+		timeout_ms == UINT64_MAX ? UINT64_MAX : clock_mono_ms() + timeout_ms;
+
+	for (;;) {
+		ssize_t n = recv(sock, m, sizeof(*m), MSG_DONTWAIT);
+
+		if (n == (ssize_t)sizeof(*m))
+			return 0;
+		if (n >= 0 || (errno != EAGAIN && errno != EINTR)) {
+			*m = (struct runc_keeper_message){0};
+			return 0;
+		}
+		if (clock_mono_ms() >= until)
+			return RUNC_KEEPER_E_TIMEOUT;
+		runc_keeper_poll(sock, until);
+	}
 }

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdint.h>
 #include <sys/types.h>
 
 struct why;
@@ -34,4 +35,14 @@ struct runc_keeper_message {
 /* Starts it. *sock receives its messages, then end of file when it ends; when the
  * caller shuts down writing on it (or dies), the keeper kills the container and ends. */
 int runc_keeper_start(const struct runc_keeper_options *o, pid_t *pid, int *sock)
+	__attribute__((warn_unused_result));
+
+/* Waits until there is a message or clock_mono_ms() == deadline_ms. */
+void runc_keeper_poll(int sock, uint64_t deadline_ms);
+
+/* The next message. The end of the keeper counts as one, without an event. */
+enum {
+	RUNC_KEEPER_E_TIMEOUT = 1
+};
+int runc_keeper_receive(int sock, uint64_t timeout_ms, struct runc_keeper_message *m)
 	__attribute__((warn_unused_result));

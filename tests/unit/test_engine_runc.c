@@ -227,6 +227,22 @@ static void test_host_image_shows_programs_and_no_secrets(void **state)
 	assert_int_equal(access("/etc/mine", F_OK), -1);
 }
 
+static void test_root_in_the_container_is_not_root_of_the_host(void **state)
+{
+	NEEDS_ENGINE();
+	assert_int_equal(run_sh("grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status;"
+				"for c in 'mount -t tmpfs x /mnt' 'unshare -U true' "
+				"'mknod /tmp/d b 254 0' 'chroot / true' "
+				"'sh -c \"echo 1 >/proc/sys/kernel/panic\"' "
+				"'find /sys/fs/cgroup -type f -writable | grep .' "
+				"'dmesg' 'hostname x'; do "
+				"eval $c >/dev/null 2>&1 && echo \"could: $c\"; done; :"),
+			 0);
+	assert_string_equal(output,
+			    "CapEff:\t00000000000004fb\nCapBnd:\t00000000000004fb\n"
+			    "NoNewPrivs:\t1\n");
+}
+
 /* The state directory lies in /tmp, hidden anyway; this one lies where programs do. */
 static void test_paths_to_hide_are_hidden(void **state)
 {
@@ -657,6 +673,7 @@ int main(int argc, char **argv)
 		CASE(test_environment_is_exactly_what_was_given),
 		CASE(test_container_has_three_descriptors_and_its_own_directory),
 		CASE(test_host_image_shows_programs_and_no_secrets),
+		CASE(test_root_in_the_container_is_not_root_of_the_host),
 		CASE(test_paths_to_hide_are_hidden),
 		CASE(test_names_resolve_and_connect),
 		CASE(test_memory_limit_kills_and_is_named),
