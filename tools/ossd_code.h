@@ -89,7 +89,7 @@ struct buf;
 	  "The object is not appendable") \
 	X(NOT_CONFIGURED, 404, "NoSuchConfiguration", "0017-00000501", \
 	  "The bucket has no such configuration.") \
-	X(NOT_IMPLEMENTED, 501, "NotImplemented", "0017-00000401", \
+	X(NOT_IMPLEMENTED, 400, "NotImplemented", "0017-00000401", \
 	  "A header or parameter you provided implies functionality that " \
 	  "is not implemented.") \
 	X(NOT_MODIFIED, 304, "NotModified", "0017-00000601", \

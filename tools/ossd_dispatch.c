@@ -17,6 +17,9 @@
 #include "tools/ossd_time.h"
 #include "tools/ossd_xml.h"
 
+#define TRAFFIC_MIN 819200 /* bits per second (protocol.md §3.8) */
+#define TRAFFIC_MAX 838860800
+
 static bool refuse(struct ossd_request *req, int code, const char *message)
 {
 	ossd_reply_error(req, code, message);
@@ -89,8 +92,33 @@ static int authenticate(struct ossd_request *req, const char **message)
 
 /* ---- body ------------------------------------------------------------------------------ */
 
+/* x-oss-traffic-limit, a header or a parameter: bits per second. It is a bandwidth fault
+ * that the client asks for. */
+static int limit_traffic(struct ossd_request *req)
+{
+	const char *text = ossd_request_header(req, "x-oss-traffic-limit");
+	uint64_t bits;
+	char *end;
+
+	if (!text)
+		text = ossd_request_query(req, "x-oss-traffic-limit");
+	if (!text)
+		return 0;
+	bits = strtoull(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || bits < TRAFFIC_MIN ||
+	    bits > TRAFFIC_MAX)
+		return OSSD_E_INVALID_ARGUMENT;
+	if (!req->faults.rate || bits / 8 < req->faults.rate)
+		req->faults.rate = bits / 8;
+	req->faults.set |= 1ull << OSSD_FAULT_BANDWIDTH;
+	return 0;
+}
+
 static int expect_body(struct ossd_request *req)
 {
+	struct ossd_bucket bucket;
+	int r;
+
 	const char *length = ossd_request_header(req, "content-length");
 	uint64_t max = req->op->body == OSSD_BODY_SPOOL ? OSSD_OBJECT_MAX
 							: (uint64_t)OSSD_XML_MAX;
@@ -101,7 +129,8 @@ static int expect_body(struct ossd_request *req)
 		return 0;
 	if (!length && !ossd_request_header(req, "transfer-encoding"))
 		return OSSD_E_MISSING_LENGTH;
-	return ossd_store_spool(req->context->store, &req->spool);
+	r = ossd_store_bucket(req->context->store, req->target.bucket, &bucket);
+	return r ? r : ossd_store_spool(req->context->store, &req->spool);
 }
 
 bool ossd_dispatch_body(struct ossd_request *req, const char *data, size_t n)
@@ -127,6 +156,7 @@ bool ossd_dispatch_body(struct ossd_request *req, const char *data, size_t n)
 
 static void name_request(struct ossd_request *req)
 {
+	req->start_ns = clock_mono_ns();
 	snprintf(req->id, sizeof(req->id), "%016" PRIX64 "%08" PRIX32, clock_random(),
 		 (uint32_t)clock_random());
 }
@@ -155,6 +185,8 @@ bool ossd_dispatch_begin(struct ossd_request *req, const char *raw_target)
 		return false;
 	}
 	r = authenticate(req, &message);
+	if (r == 0)
+		r = limit_traffic(req);
 	if (r == 0)
 		r = expect_body(req);
 	return r == 0 || refuse(req, r, message);
@@ -185,6 +217,8 @@ void ossd_dispatch_finish(struct ossd_request *req)
 
 	ossd_reply_header(req, "Server", "AliyunOSS");
 	ossd_reply_header(req, "x-oss-request-id", req->id);
+	ossd_reply_header_uint(req, "x-oss-server-time",
+			       (clock_mono_ns() - req->start_ns) / 1000000);
 	ossd_reply_header(req, "Date", ossd_time_http(date, ossd_request_now_ms(req)));
 	for (int i = 0; i < req->faults.header_count; i++)
 		ossd_reply_header(req, req->faults.header_names[i],

@@ -181,6 +181,30 @@ bool ossd_file_matches(int fd, const struct ossd_object *o)
 	       (uint64_t)st.st_size == o->size;
 }
 
+/* For file systems that do not copy themselves. */
+static int copy_plainly(int from, uint64_t from_offset, int to, uint64_t to_offset,
+			uint64_t n)
+{
+	_cleanup_(freep) char *chunk = xcalloc(1, HASH_BYTES);
+
+	while (n) {
+		ssize_t got =
+			io_pread(from, chunk, n < HASH_BYTES ? (size_t)n : HASH_BYTES,
+				 from_offset);
+		int r;
+
+		if (got <= 0)
+			return err_origin(got < 0 ? (int)got : -EIO);
+		r = io_pwrite(to, chunk, (size_t)got, to_offset);
+		if (r < 0)
+			return err_trace(r);
+		from_offset += (uint64_t)got;
+		to_offset += (uint64_t)got;
+		n -= (uint64_t)got;
+	}
+	return 0;
+}
+
 int ossd_file_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t n)
 {
 	while (n) {
@@ -190,6 +214,8 @@ int ossd_file_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, u
 
 		if (r < 0 && errno == EINTR)
 			continue;
+		if (r < 0 && (errno == EXDEV || errno == EOPNOTSUPP || errno == ENOSYS))
+			return copy_plainly(from, from_offset, to, to_offset, n);
 		if (r < 0)
 			return err_origin(-errno);
 		if (r == 0)

@@ -17,7 +17,9 @@
 #include <microhttpd.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netdb.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
+#include "fs/base/log.h"
 #include "fs/base/xalloc.h"
 #include "tools/ossd_dispatch.h"
 #include "tools/ossd_op.h"
@@ -41,7 +44,7 @@
 struct ossd_http {
 	struct MHD_Daemon *daemon;
 	const struct ossd_context *context;
-	volatile bool stopping;
+	atomic_bool stopping;
 	char address[128];
 };
 
@@ -52,7 +55,6 @@ struct exchange {
 	char *raw_target;
 	bool begun;
 	bool refused; /* the reply stands, the body is thrown away */
-	uint64_t start_ns;
 	uint64_t body_bytes;
 };
 
@@ -87,7 +89,6 @@ static void begin(struct ossd_http *http, struct exchange *x,
 		  struct MHD_Connection *connection, const char *method)
 {
 	x->begun = true;
-	x->start_ns = clock_mono_ns();
 	x->req.context = http->context;
 	x->req.method = method;
 	x->sending = (struct ossd_sending){
@@ -143,7 +144,7 @@ static enum MHD_Result take_body(struct exchange *x, const char *data, size_t n)
 		ossd_reset(x->sending.connection_fd);
 		return MHD_NO;
 	}
-	if (!ossd_pace(&x->sending, x->start_ns, x->body_bytes, f->rate))
+	if (!ossd_pace(&x->sending, x->req.start_ns, x->body_bytes, f->rate))
 		return MHD_NO;
 	if (x->refused)
 		return x->body_bytes > DISCARD_MAX ? MHD_NO : MHD_YES;
@@ -183,6 +184,22 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
 	return run(x, connection);
 }
 
+static void log_request(const struct exchange *x)
+{
+	const struct ossd_request *req = &x->req;
+
+	log_debug(LOG_OSSD,
+		  "%s bucket=%s key=%s range=%s status=%d code=%s in=%" PRIu64
+		  " out=%" PRIu64 " ms=%" PRIu64,
+		  req->op ? req->op->name : req->method, req->target.bucket,
+		  req->target.key.len ? req->target.key.data : "",
+		  req->header_count && ossd_request_header(req, "range")
+			  ? ossd_request_header(req, "range")
+			  : "",
+		  req->reply.status, req->reply.code, x->body_bytes, x->sending.sent,
+		  (clock_mono_ns() - req->start_ns) / 1000000);
+}
+
 static void completed(void *cls, struct MHD_Connection *connection, void **req_cls,
 		      enum MHD_RequestTerminationCode how)
 {
@@ -196,6 +213,8 @@ static void completed(void *cls, struct MHD_Connection *connection, void **req_c
 		return;
 	req = &x->req;
 	*req_cls = NULL;
+	if (x->begun)
+		log_request(x);
 	if (x->begun)
 		ossd_stats_end(req->context->stats, req->reply.status, req->reply.code,
 			       x->body_bytes, x->sending.sent);

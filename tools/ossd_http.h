@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,7 +39,7 @@ int ossd_listen(const char *address, char *shown, size_t shown_size, struct why 
 struct ossd_sending {
 	struct ossd_request *req;
 	int connection_fd;
-	const volatile bool *stopping;
+	const atomic_bool *stopping;
 	uint64_t sent; /* bytes of the body */
 };
 

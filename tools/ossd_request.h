@@ -56,6 +56,7 @@ struct ossd_request {
 	const struct ossd_account *account; /* NULL: anonymous */
 	struct ossd_faults faults;
 	char id[25];
+	uint64_t start_ns;
 	char error_code[64];    /* what reply.code points to when a fault made it up */
 	struct buf error_extra; /* XML for the error document */
 

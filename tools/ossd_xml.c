@@ -17,24 +17,42 @@
 
 /* ---- out ------------------------------------------------------------------------------- */
 
+/* How a byte is written; NULL: as it is. */
+static const char *escape_of(unsigned char c, char numeric[8])
+{
+	switch (c) {
+	case '&':
+		return "&amp;";
+	case '<':
+		return "&lt;";
+	case '>':
+		return "&gt;";
+	case '"':
+		return "&quot;";
+	default:
+		break;
+	}
+	if (c >= 0x20)
+		return NULL;
+	snprintf(numeric, 8, "&#x%X;", c);
+	return numeric;
+}
+
 static void put_escaped(struct buf *b, const char *s, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)s[i];
+	size_t start = 0;
+	char numeric[8];
 
-		if (c == '&')
-			buf_puts(b, "&amp;");
-		else if (c == '<')
-			buf_puts(b, "&lt;");
-		else if (c == '>')
-			buf_puts(b, "&gt;");
-		else if (c == '"')
-			buf_puts(b, "&quot;");
-		else if (c < 0x20)
-			buf_printf(b, "&#x%X;", c);
-		else
-			buf_putc(b, (char)c);
+	for (size_t i = 0; i < n; i++) {
+		const char *escape = escape_of((unsigned char)s[i], numeric);
+
+		if (!escape)
+			continue;
+		buf_append(b, s + start, i - start);
+		buf_puts(b, escape);
+		start = i + 1;
 	}
+	buf_append(b, s + start, n - start);
 }
 
 void ossd_xml_document(struct buf *b, const char *name)
