@@ -32,11 +32,18 @@ struct block {
 	bool has_crc64;
 };
 
-enum block_page { BLOCK_ABSENT, BLOCK_COMING, BLOCK_UNCHECKED, BLOCK_CHECKED, BLOCK_PAGE_N };
+enum block_page {
+	BLOCK_ABSENT,
+	BLOCK_COMING,
+	BLOCK_UNCHECKED,
+	BLOCK_CHECKED,
+	BLOCK_PAGE_N
+};
 const char *block_page_name(enum block_page state);
 
 /* Merges the records of `count` pages from `first`: what is new becomes unchecked. */
-void block_merge(struct block *b, uint32_t first, uint32_t count, const uint32_t *records);
+void block_merge(struct block *b, uint32_t first, uint32_t count,
+		 const uint32_t *records);
 
 /* Marks pages checked (and present); returns how many were not before. */
 uint32_t block_mark(struct block *b, uint32_t first, uint32_t count);

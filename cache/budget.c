@@ -20,7 +20,9 @@
 #include "fs/base/list.h"
 #include "fs/base/lock.h"
 
-enum { CLASS_N = 9 }; /* 4 KiB << 0..8 */
+enum {
+	CLASS_N = 9
+}; /* 4 KiB << 0..8 */
 
 struct free_buffer {
 	struct free_buffer *next;
@@ -50,7 +52,7 @@ static int class_of(size_t n)
 
 	check(n <= BUDGET_BUFFER_MAX);
 	while (class_size(class) < n)
-		class++;
+		class ++;
 	return class;
 }
 
@@ -82,7 +84,7 @@ struct budget *budget_free(struct budget *b)
 	if (!b)
 		return NULL;
 	check(b->in_use == 0);
-	for (int class = 0; class < CLASS_N; class++)
+	for (int class = 0; class < CLASS_N; class ++)
 		while (b->free[class])
 			unmap_free_locked(b, class);
 	pthread_cond_destroy(&b->freed);
@@ -101,7 +103,7 @@ void budget_set_reclaim(struct budget *b, budget_reclaim_fn fn, void *arg)
 /* Unmaps free buffers, largest first, until `size` more fit. */
 static bool make_room_locked(struct budget *b, size_t size)
 {
-	for (int class = CLASS_N - 1; class >= 0; class--)
+	for (int class = CLASS_N - 1; class >= 0; class --)
 		while (b->mapped + size > b->max && b->free[class])
 			unmap_free_locked(b, class);
 	return b->mapped + size <= b->max;

@@ -37,14 +37,16 @@
 #define SIZE_MIN (4ull << 20)
 #define MEMORY_DEFAULT (256ull << 20)
 #define TICK_MS 250
-#define TICKS_SLOW 4      /* the slower duties: every so many ticks */
+#define TICKS_SLOW 4 /* the slower duties: every so many ticks */
 #define WRITERS 2
 #define WRITE_QUEUE 4096
 #define CHECK_QUEUE 1024
 
 /* The directories this process has open. LMDB's locks belong to the process and break when
  * it opens an environment twice, so the second one is refused. */
-enum { REGISTRY_MAX = 64 };
+enum {
+	REGISTRY_MAX = 64
+};
 static struct {
 	struct lock lock;
 	struct {
@@ -61,10 +63,12 @@ static int enter_registry(struct cache *c, struct why *why)
 		return err_origin(-errno);
 	lock_scope(&registry.lock);
 	for (int i = 0; i < registry.count; i++)
-		if (registry.open[i].dev == st.st_dev && registry.open[i].ino == st.st_ino)
-			return why_set(why, err_origin(-EBUSY),
-				       "this process has the cache directory open already; "
-				       "share the handle");
+		if (registry.open[i].dev == st.st_dev &&
+		    registry.open[i].ino == st.st_ino)
+			return why_set(
+				why, err_origin(-EBUSY),
+				"this process has the cache directory open already; "
+				"share the handle");
 	if (registry.count == REGISTRY_MAX)
 		return why_set(why, err_origin(-EMFILE), "too many cache directories");
 	c->dir_dev = registry.open[registry.count].dev = st.st_dev;
@@ -79,7 +83,8 @@ static void leave_registry(struct cache *c)
 		return;
 	lock_scope(&registry.lock);
 	for (int i = 0; i < registry.count; i++)
-		if (registry.open[i].dev == c->dir_dev && registry.open[i].ino == c->dir_ino)
+		if (registry.open[i].dev == c->dir_dev &&
+		    registry.open[i].ino == c->dir_ino)
 			registry.open[i--] = registry.open[--registry.count];
 }
 
@@ -155,14 +160,15 @@ static void close_dir(struct cache *c)
 /* Which failures of a directory are the user's to mend, and which the cache lives with. */
 static bool is_refusal(int r)
 {
-	return r == -EPERM || r == -EBUSY || r == -EINVAL || r == -ENOTDIR || r == -ELOOP ||
-	       r == -ENAMETOOLONG || r == -ENOMEM;
+	return r == -EPERM || r == -EBUSY || r == -EINVAL || r == -ENOTDIR ||
+	       r == -ELOOP || r == -ENAMETOOLONG || r == -ENOMEM;
 }
 
 static int open_dir(struct cache *c, const struct cache_config *config, struct why *why)
 {
-	struct disk_config disk = {
-		.dir = config->dir, .size_max = c->size_max, .free_min = config->free_min};
+	struct disk_config disk = {.dir = config->dir,
+				   .size_max = c->size_max,
+				   .free_min = config->free_min};
 	bool had_index;
 	int r = disk_open(&disk, &c->disk, why);
 
@@ -208,7 +214,8 @@ static int build(struct cache *c, const struct cache_config *config, struct why 
 		r = worker_pool_new(&c->checkers, "cache-check", 1, CHECK_QUEUE);
 	if (r == 0)
 		r = start_janitor(c);
-	return r < 0 ? why_set(why, r, "cannot start the cache's threads: %s", strerror(-r))
+	return r < 0 ? why_set(why, r, "cannot start the cache's threads: %s",
+			       strerror(-r))
 		     : 0;
 }
 
@@ -315,7 +322,7 @@ void cache_status_json(struct cache *c, struct buf *b)
 	json_put_uint(b, "hits", s.hits);
 	json_put_uint(b, "misses", s.misses);
 	json_put_double(b, "hit_ratio",
-		    s.bytes_read ? (double)s.bytes_hit / (double)s.bytes_read : 0);
+			s.bytes_read ? (double)s.bytes_hit / (double)s.bytes_read : 0);
 	json_put_uint(b, "bytes_read", s.bytes_read);
 	json_put_uint(b, "bytes_hit", s.bytes_hit);
 	json_put_uint(b, "bytes_fetched", s.bytes_fetched);

@@ -38,17 +38,17 @@ struct cache *cache_close(struct cache *c);
 struct budget *cache_budget(struct cache *c);
 
 struct cache_stats {
-	uint64_t size_max, size_used;   /* on disk, all mounts */
+	uint64_t size_max, size_used; /* on disk, all mounts */
 	uint64_t memory_max, memory_used, memory_peak;
 	uint64_t hits, misses;          /* reads answered without and with the store */
 	uint64_t bytes_hit, bytes_read; /* of these, and in all */
 	uint64_t bytes_fetched, requests, requests_failed;
-	uint64_t bytes_prefetched;      /* of bytes_fetched: asked for ahead of a reader */
-	uint64_t damaged;               /* pages found damaged and dropped */
-	uint64_t crc_mismatches;        /* whole objects that failed the store's CRC-64 */
+	uint64_t bytes_prefetched; /* of bytes_fetched: asked for ahead of a reader */
+	uint64_t damaged;          /* pages found damaged and dropped */
+	uint64_t crc_mismatches;   /* whole objects that failed the store's CRC-64 */
 	uint64_t evicted, bytes_evicted;
-	uint64_t bypassed;              /* pieces not kept because the disk would not take them */
-	bool disk;                      /* false: working in memory now */
+	uint64_t bypassed; /* pieces not kept because the disk would not take them */
+	bool disk;         /* false: working in memory now */
 };
 void cache_stats(struct cache *c, struct cache_stats *stats);
 void cache_status_json(struct cache *c, struct buf *b); /* members of an open object */

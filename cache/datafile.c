@@ -23,7 +23,7 @@
 #define MAP_RECORDS 4096                /* where the records start */
 #define MAP_SEAL 4088                   /* where the seal stands */
 #define OPEN_TRIES 4
-#define COUNT_STEP 4096                 /* records looked at in one read */
+#define COUNT_STEP 4096 /* records looked at in one read */
 
 struct map_header {
 	uint64_t magic;
@@ -53,7 +53,9 @@ uint64_t datafile_map_bytes(uint64_t size)
 			      ~(uint64_t)(PAGE_BYTES - 1));
 }
 
-enum { PATH_SIZE = 96 };
+enum {
+	PATH_SIZE = 96
+};
 
 static const char *path_of(char path[PATH_SIZE], const unsigned char *hash,
 			   const char *kind)
@@ -112,7 +114,8 @@ static int make_map(struct disk *d, const struct ident *id, const char *path)
 
 	if (!disk_reserve(d, bytes))
 		return DATAFILE_E_FULL;
-	snprintf(suffix, sizeof(suffix), ".%016llx.tmp", (unsigned long long)clock_random());
+	snprintf(suffix, sizeof(suffix), ".%016llx.tmp",
+		 (unsigned long long)clock_random());
 	path_of(temporary, id->hash, suffix);
 	fd = openat(disk_fd(d), temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	r = fd < 0 ? -errno : io_pwrite(fd, head.bytes, format_head(&head, id), 0);
@@ -243,8 +246,8 @@ bool datafile_gone(const struct datafile *f)
 int datafile_load(struct datafile *f, uint64_t page, uint32_t count, uint32_t *records)
 {
 	size_t n = count * sizeof(*records);
-	ssize_t got = io_pread(f->map_fd, records, n,
-			       MAP_RECORDS + page * sizeof(*records));
+	ssize_t got =
+		io_pread(f->map_fd, records, n, MAP_RECORDS + page * sizeof(*records));
 
 	if (got < 0)
 		return err_trace((int)got);
@@ -338,7 +341,8 @@ int datafile_remove(struct disk *d, const unsigned char hash[IDENT_HASH_SIZE],
 	if (fd < 0 || unlinkat(disk_fd(d), path, 0) < 0)
 		return DATAFILE_E_NONE;
 	if (unlinkat(disk_fd(d), path_of(path, hash, ".data"), 0) < 0 && errno != ENOENT)
-		log_warn("cache data not removed file=%s error=%s", path, strerror(errno));
+		log_warn("cache data not removed file=%s error=%s", path,
+			 strerror(errno));
 	*freed = (count_pages(fd) << PAGE_SHIFT) +
 		 (fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0);
 	return 0;

@@ -26,8 +26,9 @@ struct datafile {
 	atomic_uint refs;
 	int data_fd;
 	int map_fd;
-	uint64_t nonce; /* drawn when the pair was made: tells a pair from its successor */
-	uint64_t size;  /* of the object */
+	uint64_t
+		nonce; /* drawn when the pair was made: tells a pair from its successor */
+	uint64_t size; /* of the object */
 };
 
 /* Records: 0 is absent, else the page's CRC-32C (a CRC of 0 is stored as 1). The last page

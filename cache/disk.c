@@ -37,11 +37,13 @@
 #define USAGE_SIZE 4096
 #define PAUSE_MIN_MS 1000
 #define PAUSE_MAX_MS 60000
-#define FREE_LOOK_MS 100          /* statvfs at most this often … */
+#define FREE_LOOK_MS 100           /* statvfs at most this often … */
 #define FREE_LOOK_BYTES (4u << 20) /* … unless this much was written meanwhile */
 #define LOCK_WAIT_MS 10000
 
-enum { SLOT_N = 64 };
+enum {
+	SLOT_N = 64
+};
 
 /* `usage`: one page, little endian as the machine is; never leaves the host. */
 struct usage {
@@ -64,8 +66,8 @@ struct disk {
 
 	struct lock lock; /* the three below */
 	uint64_t free_looked_ms;
-	uint64_t free_bytes;  /* at that time */
-	uint64_t free_spent;  /* reserved since */
+	uint64_t free_bytes; /* at that time */
+	uint64_t free_spent; /* reserved since */
 };
 
 /* Waits a little for another process that is just recounting. */
@@ -88,8 +90,8 @@ static int lock_shared(int fd, struct why *why)
 static int map_usage(struct disk *d, struct why *why)
 {
 	static const char zeros[USAGE_SIZE];
-	_cleanup_(close_fdp) int fd = openat(
-		d->fd, "usage", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	_cleanup_(close_fdp) int fd =
+		openat(d->fd, "usage", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	struct stat st;
 	int r = 0;
 
@@ -101,8 +103,8 @@ static int map_usage(struct disk *d, struct why *why)
 	else if (st.st_size < USAGE_SIZE)
 		r = io_pwrite(fd, zeros, sizeof(zeros), 0);
 	if (r == 0) {
-		d->usage = mmap(NULL, USAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-				0);
+		d->usage =
+			mmap(NULL, USAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (d->usage == MAP_FAILED) {
 			d->usage = NULL;
 			r = -errno;
@@ -168,7 +170,8 @@ static int make_dirs(struct disk *d, struct why *why)
 		if (mkdirat(d->fd, path, 0700) < 0 && errno != EEXIST)
 			r = -errno;
 	}
-	return r < 0 ? why_set(why, err_origin(r), "cache directory: %s", strerror(-r)) : 0;
+	return r < 0 ? why_set(why, err_origin(r), "cache directory: %s", strerror(-r))
+		     : 0;
 }
 
 /* The first one in has the directory for itself while it puts things right. */
@@ -176,7 +179,8 @@ static int settle(struct disk *d, struct why *why)
 {
 	int r;
 
-	d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	d->lock_fd =
+		openat(d->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (d->lock_fd < 0)
 		return why_set(why, err_origin(-errno), "cache lock file: %s",
 			       strerror(errno));
@@ -334,8 +338,8 @@ void disk_fault(struct disk *d, int r, const char *doing)
 	if (!atomic_compare_exchange_strong(&d->paused_until_ms, &until, now + pause))
 		return;
 	atomic_store(&d->pause_ms, pause * 2 > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause * 2);
-	log_warn("cache disk bypassed doing=%s error=%s pause_ms=%llu", doing, strerror(-r),
-		 (unsigned long long)pause);
+	log_warn("cache disk bypassed doing=%s error=%s pause_ms=%llu", doing,
+		 strerror(-r), (unsigned long long)pause);
 }
 
 int disk_begin(struct disk *d)
@@ -370,5 +374,6 @@ void disk_watch(struct disk *d)
 			hanging = true;
 	}
 	if (hanging != atomic_exchange(&d->hanging, hanging))
-		log_warn(hanging ? "cache disk hangs: bypassed" : "cache disk answers again");
+		log_warn(hanging ? "cache disk hangs: bypassed"
+				 : "cache disk answers again");
 }

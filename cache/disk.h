@@ -27,8 +27,8 @@ struct disk_config {
 int disk_open(const struct disk_config *config, struct disk **out, struct why *why);
 struct disk *disk_close(struct disk *d);
 
-int disk_fd(const struct disk *d);      /* of the directory; borrowed */
-bool disk_alone(const struct disk *d);  /* no other process had it open at disk_open() */
+int disk_fd(const struct disk *d);     /* of the directory; borrowed */
+bool disk_alone(const struct disk *d); /* no other process had it open at disk_open() */
 
 /* Counts n bytes before they are written; false: they do not fit (the limit, or the free
  * space that must remain). disk_release() when they are removed, or were not written. */

@@ -90,7 +90,7 @@ static struct object *in_use(struct cache *c, const unsigned char *hash)
 	struct object *o, *next;
 
 	lock_scope(&c->lock);
-	HASH_ITER(hh, c->objects, o, next) {
+	HASH_ITER (hh, c->objects, o, next) {
 		if (o->refs && !memcmp(o->key.hash, hash, IDENT_HASH_SIZE)) {
 			o->refs++;
 			return o;
@@ -99,7 +99,8 @@ static struct object *in_use(struct cache *c, const unsigned char *hash)
 	return NULL;
 }
 
-static uint64_t remove_large(struct cache *c, const struct index_item *item, bool open_too)
+static uint64_t remove_large(struct cache *c, const struct index_item *item,
+			     bool open_too)
 {
 	struct object *o = in_use(c, item->hash);
 	uint64_t freed = 0;

@@ -33,18 +33,20 @@
 
 #define DEADLINE_MS 60000 /* of a prefetch, which has no reader's deadline */
 
-enum { FILLS_MAX = FETCH_BLOCKS_MAX + 1 };
+enum {
+	FILLS_MAX = FETCH_BLOCKS_MAX + 1
+};
 
 struct fetch {
 	struct origin_req req;
 	struct object *object; /* holds a reference until done */
 	struct origin *origin;
-	atomic_uint refs;      /* until done, and while being cancelled */
-	struct list link;      /* in cache->fetches */
-	bool cancelled;        /* under cache->lock */
-	uint64_t off, end;     /* of the request */
+	atomic_uint refs;  /* until done, and while being cancelled */
+	struct list link;  /* in cache->fetches */
+	bool cancelled;    /* under cache->lock */
+	uint64_t off, end; /* of the request */
 	uint64_t received;
-	bool hold;             /* show nothing before the end */
+	bool hold;              /* show nothing before the end */
 	unsigned int count, at; /* fills; the one that receives */
 	struct fill *fills[FILLS_MAX];
 };
@@ -250,7 +252,8 @@ static int make_fills(struct fetch *t, uint64_t demand_end, const struct wait *w
 		uint32_t len = (uint32_t)((stop < t->end ? stop : t->end) - at);
 		void *data;
 
-		r = take_buffer(o->cache, len, t->count == 0 && at < demand_end, w, &data);
+		r = take_buffer(o->cache, len, t->count == 0 && at < demand_end, w,
+				&data);
 		if (r != 0)
 			break;
 		t->fills[t->count] = fill_new(o, at, len, data);
@@ -321,8 +324,9 @@ static void submit(struct fetch *t, const struct wait *w)
 	t->req.sink_arg = t;
 	t->req.done = done;
 	t->req.user = t;
-	t->req.deadline_ms = w && w->deadline_ms != UINT64_MAX ? w->deadline_ms
-							       : clock_mono_ms() + DEADLINE_MS;
+	t->req.deadline_ms = w && w->deadline_ms != UINT64_MAX
+				     ? w->deadline_ms
+				     : clock_mono_ms() + DEADLINE_MS;
 	cache_count(&c->count.requests, 1);
 	for (unsigned int i = 0; i < t->count; i++)
 		if (t->fills[i]->prefetch)
@@ -370,7 +374,7 @@ static struct fetch *next_locked(struct cache *c, const struct origin *origin)
 {
 	struct list *it;
 
-	list_for_each(it, &c->fetches) {
+	list_for_each (it, &c->fetches) {
 		struct fetch *t = container_of(it, struct fetch, link);
 
 		if (t->cancelled || (origin && t->origin != origin))
@@ -386,7 +390,7 @@ static bool any_locked(struct cache *c, const struct origin *origin)
 {
 	struct list *it;
 
-	list_for_each(it, &c->fetches)
+	list_for_each (it, &c->fetches)
 		if (!origin || container_of(it, struct fetch, link)->origin == origin)
 			return true;
 	return false;

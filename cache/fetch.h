@@ -32,7 +32,12 @@ struct wait;
 
 #define FETCH_BLOCKS_MAX 8 /* of one request: 8 MiB */
 
-enum fill_state { FILL_FETCHING, FILL_READY, FILL_FAILED, FILL_STATE_N };
+enum fill_state {
+	FILL_FETCHING,
+	FILL_READY,
+	FILL_FAILED,
+	FILL_STATE_N
+};
 const char *fill_state_name(enum fill_state state);
 
 struct fill {
@@ -46,17 +51,17 @@ struct fill {
 	atomic_bool used;      /* a reader has read to its end */
 
 	/* under object->lock */
-	struct fill *next;     /* in its block */
-	bool linked;           /* found through its block */
+	struct fill *next; /* in its block */
+	bool linked;       /* found through its block */
 	enum fill_state state;
-	uint32_t arrived;      /* bytes a reader may copy */
+	uint32_t arrived; /* bytes a reader may copy */
 	uint32_t waiters;
-	uint32_t want;         /* the least that a waiter wants to have arrived */
-	bool writing;          /* the writer has it in hand */
-	int error;             /* FILL_FAILED */
-	pthread_cond_t moved;  /* arrived or state */
+	uint32_t want;        /* the least that a waiter wants to have arrived */
+	bool writing;         /* the writer has it in hand */
+	int error;            /* FILL_FAILED */
+	pthread_cond_t moved; /* arrived or state */
 
-	struct list memory;    /* in cache->memory or ->queued; under cache->lock */
+	struct list memory; /* in cache->memory or ->queued; under cache->lock */
 };
 
 /* Asks for absent pages of [off, end), page aligned or the object's end. What lies in
@@ -64,7 +69,9 @@ struct fill {
  * taken as far as the budget has room. *asked = end of what is on its way or needs none
  * (> off). Lock not held. -EINTR, -ETIMEDOUT, -ENOMEM; FETCH_E_BUDGET: nothing was demanded and there is no
  * memory. */
-enum fetch_condition { FETCH_E_BUDGET = 1 };
+enum fetch_condition {
+	FETCH_E_BUDGET = 1
+};
 int fetch_start(struct object *o, uint64_t off, uint64_t end, uint64_t demand_end,
 		const struct wait *w, uint64_t *asked);
 

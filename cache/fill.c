@@ -83,7 +83,7 @@ static struct fill *oldest_of(struct list *list, const struct origin *origin,
 {
 	struct list *it;
 
-	list_for_each(it, list) {
+	list_for_each (it, list) {
 		struct fill *f = container_of(it, struct fill, memory);
 
 		if (origin && f->object->origin != origin)
@@ -102,7 +102,8 @@ static struct fill *oldest_of(struct list *list, const struct origin *origin,
 }
 
 /* The oldest fill that may go, with a reference. */
-static struct fill *oldest(struct cache *c, const struct origin *origin, unsigned int pick)
+static struct fill *oldest(struct cache *c, const struct origin *origin,
+			   unsigned int pick)
 {
 	struct fill *f;
 

@@ -19,10 +19,10 @@
 
 struct ident {
 	unsigned char hash[IDENT_HASH_SIZE];
-	uint64_t size;      /* of the object */
-	uint32_t len;       /* of bytes */
-	uint32_t key_off;   /* of the key, NUL-terminated, in bytes */
-	uint32_t etag_off;  /* of the ETag, the same */
+	uint64_t size;         /* of the object */
+	uint32_t len;          /* of bytes */
+	uint32_t key_off;      /* of the key, NUL-terminated, in bytes */
+	uint32_t etag_off;     /* of the ETag, the same */
 	unsigned char bytes[]; /* the identity as it stands on disk */
 };
 

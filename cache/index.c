@@ -36,10 +36,14 @@
 #define READERS_MAX 1024
 #define PENDING_MAX 20000 /* entries; then the adder flushes */
 
-enum key_kind { KEY_SMALL = 's', KEY_LARGE = 'l', KEY_PACK = 'p' };
+enum key_kind {
+	KEY_SMALL = 's',
+	KEY_LARGE = 'l',
+	KEY_PACK = 'p'
+};
 
 struct key {
-	unsigned char kind; /* enum key_kind */
+	unsigned char kind;                /* enum key_kind */
 	unsigned char id[IDENT_HASH_SIZE]; /* a hash, or a pack number and zeros */
 };
 
@@ -68,11 +72,11 @@ struct change {
 struct index {
 	MDB_env *env;
 	MDB_dbi small, used, members;
-	struct lock lock;         /* pending, flushing, warned */
+	struct lock lock; /* pending, flushing, warned */
 	struct change *pending;
-	struct change *flushing;  /* being committed; still looked at */
+	struct change *flushing; /* being committed; still looked at */
 	bool warned;
-	struct lock flush_lock;   /* one flush at a time; taken before `lock` */
+	struct lock flush_lock; /* one flush at a time; taken before `lock` */
 };
 
 static int mdb_error(int r)
@@ -136,8 +140,8 @@ static int open_env(struct index *x, const char *path)
 	if (!r)
 		r = mdb_env_set_maxreaders(x->env, READERS_MAX);
 	if (!r)
-		r = mdb_env_open(x->env, path,
-				 MDB_NOMETASYNC | MDB_NOTLS | MDB_NORDAHEAD, 0600);
+		r = mdb_env_open(x->env, path, MDB_NOMETASYNC | MDB_NOTLS | MDB_NORDAHEAD,
+				 0600);
 	if (!r)
 		r = mdb_reader_check(x->env, &dead);
 	if (r)
@@ -187,7 +191,7 @@ static void forget(struct change **table)
 {
 	struct change *c, *next;
 
-	HASH_ITER(hh, *table, c, next) {
+	HASH_ITER (hh, *table, c, next) {
 		HASH_DEL(*table, c);
 		free(c);
 	}
@@ -331,8 +335,8 @@ void index_drop_pack(struct index *x, uint64_t pack)
 
 /* ---- commit ---- */
 
-static int put(MDB_txn *txn, MDB_dbi dbi, const void *key, size_t key_n, const void *value,
-	       size_t n, unsigned int flags)
+static int put(MDB_txn *txn, MDB_dbi dbi, const void *key, size_t key_n,
+	       const void *value, size_t n, unsigned int flags)
 {
 	MDB_val k = {key_n, (void *)(uintptr_t)key};
 	MDB_val v = {n, (void *)(uintptr_t)value};

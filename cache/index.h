@@ -35,7 +35,9 @@ int index_open(int dir_fd, const char *path, bool alone, struct index **out);
 struct index *index_close(struct index *x); /* flushes */
 
 /* 0 or INDEX_E_NONE. */
-enum { INDEX_E_NONE = 1 };
+enum {
+	INDEX_E_NONE = 1
+};
 int index_find_small(struct index *x, const unsigned char hash[IDENT_HASH_SIZE],
 		     struct index_small *small);
 void index_add_small(struct index *x, const unsigned char hash[IDENT_HASH_SIZE],

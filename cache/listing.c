@@ -42,13 +42,13 @@ struct listing {
 	pthread_cond_t moved;
 	struct entry *entries;
 	uint32_t count, room;
-	char **blocks;        /* of text, TEXT_BLOCK bytes each: names never move */
+	char **blocks; /* of text, TEXT_BLOCK bytes each: names never move */
 	uint32_t text_len, block_count;
 	uint32_t *heads;
-	uint32_t head_count;  /* a power of two */
+	uint32_t head_count; /* a power of two */
 	uint64_t hidden, shadowed;
 	uint32_t pages;
-	bool unordered;       /* the store does not keep to byte order */
+	bool unordered;              /* the store does not keep to byte order */
 	char last[PATH_KEY_MAX + 1]; /* how far it has come: the last key below dir */
 	bool complete;
 	int error;
@@ -228,7 +228,8 @@ static bool decided(const struct listing *l, const char *name)
 	return !l->unordered && (order > 0 || (order == 0 && l->last[n] > '/'));
 }
 
-int listing_add(void *arg, const char *key, size_t key_len, const struct origin_attr *attr)
+int listing_add(void *arg, const char *key, size_t key_len,
+		const struct origin_attr *attr)
 {
 	struct listing *l = arg;
 	struct origin_attr as_dir = *attr;
@@ -347,7 +348,8 @@ struct listing_facts listing_facts(struct listing *l)
 	return (struct listing_facts){
 		.born_ms = l->born_ms,
 		.count = l->count,
-		.bytes = sizeof(*l) + l->room * (sizeof(struct entry) + sizeof(uint32_t)) +
+		.bytes = sizeof(*l) +
+			 l->room * (sizeof(struct entry) + sizeof(uint32_t)) +
 			 (uint64_t)l->block_count * TEXT_BLOCK,
 		.hidden = l->hidden,
 		.shadowed = l->shadowed,

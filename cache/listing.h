@@ -32,13 +32,14 @@ void listing_put(struct listing *l); /* NULL is allowed */
 
 /* The fetcher's side: entries as they come (an origin_entry_fn: arg is the listing), the
  * end of a page, the end of all (0 or the errno). */
-int listing_add(void *arg, const char *key, size_t key_len, const struct origin_attr *attr);
+int listing_add(void *arg, const char *key, size_t key_len,
+		const struct origin_attr *attr);
 void listing_page_done(struct listing *l);
 void listing_done(struct listing *l, int error);
 
 enum listing_condition {
-	LISTING_E_END = 1,  /* complete, and no such entry */
-	LISTING_E_WAIT,     /* not (yet) there */
+	LISTING_E_END = 1, /* complete, and no such entry */
+	LISTING_E_WAIT,    /* not (yet) there */
 };
 
 /* By position from 0. Blocks until it is there unless `nowait`. */

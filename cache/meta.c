@@ -40,7 +40,7 @@
 #define EMPTY_PAGES_MAX 16     /* in a row */
 #define LOOSE_MAX 65536
 #define DIRS_MAX 65536
-#define DIRECT_MAX 2           /* look-ups in a directory before it is listed */
+#define DIRECT_MAX 2 /* look-ups in a directory before it is listed */
 #define MEMORY_DEFAULT (64ull << 20)
 
 struct dir {
@@ -197,8 +197,8 @@ static struct listing *fresh_locked(struct meta *m, struct dir *d)
 	return NULL;
 }
 
-static void remember_loose(struct meta *m, const char *key, const struct meta_entry *entry,
-			   bool none)
+static void remember_loose(struct meta *m, const char *key,
+			   const struct meta_entry *entry, bool none)
 {
 	size_t n = strlen(key);
 	struct loose *l;
@@ -213,7 +213,8 @@ static void remember_loose(struct meta *m, const char *key, const struct meta_en
 		list_init(&l->link);
 		HASH_ADD_STR(m->loose, key, l);
 		if (HASH_COUNT(m->loose) > LOOSE_MAX)
-			drop_loose_locked(m, list_first(&m->loose_lru, struct loose, link));
+			drop_loose_locked(m,
+					  list_first(&m->loose_lru, struct loose, link));
 	}
 	list_remove(&l->link);
 	list_push_back(&m->loose_lru, &l->link);
@@ -305,7 +306,7 @@ static void charge_locked(struct meta *m, const char *dir, struct listing *listi
 		m->memory += f.bytes - d->charged;
 		d->charged = f.bytes;
 	}
-	list_for_each_safe(it, next, &m->dir_lru) {
+	list_for_each_safe (it, next, &m->dir_lru) {
 		struct dir *old = container_of(it, struct dir, link);
 
 		if (m->memory <= m->memory_max)

@@ -36,7 +36,10 @@ struct meta_entry {
 
 /* META_E_NONE: no such name (entry->until_ms says for how long). META_E_WAIT with nowait.
  * Negative: the store's error, -EINTR, -ETIMEDOUT. */
-enum meta_condition { META_E_NONE = 1, META_E_WAIT };
+enum meta_condition {
+	META_E_NONE = 1,
+	META_E_WAIT
+};
 int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
 		const struct wait *w, struct meta_entry *entry);
 

@@ -259,8 +259,8 @@ int object_file(struct object *o, bool create, struct datafile **out)
 	if (!o->cache->disk || o->small)
 		return DATAFILE_E_NONE;
 	lock_take(&o->lock);
-	if (!o->file && (create || !o->looked_ms ||
-			 clock_mono_ms() - o->looked_ms > LOOK_AGAIN_MS)) {
+	if (!o->file &&
+	    (create || !o->looked_ms || clock_mono_ms() - o->looked_ms > LOOK_AGAIN_MS)) {
 		lock_drop(&o->lock);
 		r = datafile_open(o->cache->disk, o->ident, create, &f);
 		sealed = r == 0 && datafile_sealed(f);
@@ -324,7 +324,7 @@ void object_tidy(struct cache *c)
 	lock_take(&c->lock);
 	held = calloc(HASH_COUNT(c->objects) + 1, sizeof(struct object *));
 	if (held)
-		HASH_ITER(hh, c->objects, o, next) {
+		HASH_ITER (hh, c->objects, o, next) {
 			if (o->refs == 0 || o->small)
 				continue;
 			o->refs++;
@@ -351,7 +351,7 @@ void object_forget_origin(struct cache *c, struct origin *origin)
 	worker_drain(c->checkers);
 	fill_drop_all(c, origin);
 	lock_scope(&c->lock);
-	list_for_each_safe(it, next, &c->idle) {
+	list_for_each_safe (it, next, &c->idle) {
 		struct object *o = container_of(it, struct object, idle);
 
 		if (o->origin == origin)

@@ -37,7 +37,9 @@ void object_put(struct object *o);
 enum object_flags {
 	OBJECT_NOWAIT = 1 << 0, /* neither the store nor the disk is waited for */
 };
-enum object_condition { OBJECT_E_WAIT = 1 };
+enum object_condition {
+	OBJECT_E_WAIT = 1
+};
 
 /* Up to n bytes at off into p; *got less than n only at the end of the object. `ra` is the
  * caller's, one for each open file, guarded by this call (ra_lock).
@@ -67,9 +69,9 @@ void object_forget_origin(struct cache *c, struct origin *origin);
 
 struct object {
 	struct cache *cache;
-	struct origin *origin;  /* borrowed */
+	struct origin *origin; /* borrowed */
 	struct ident *ident;
-	bool small;             /* in a pack, not in a file of its own */
+	bool small; /* in a pack, not in a file of its own */
 	uint64_t size;
 	uint64_t pages;
 	uint64_t block_count;
@@ -81,22 +83,22 @@ struct object {
 		unsigned char hash[IDENT_HASH_SIZE];
 	} key;
 	unsigned int refs;
-	struct list idle;       /* while refs is 0 */
+	struct list idle; /* while refs is 0 */
 
-	struct lock lock;       /* everything below */
-	struct block **leaves;  /* OBJECT_LEAF_BLOCKS blocks each; NULL: untouched */
-	struct datafile *file;  /* NULL: not open */
-	uint64_t nonce;         /* of the file that the blocks speak of; 0: none */
-	uint64_t looked_ms;     /* when we last looked for the file and found none */
-	uint64_t touched_ms;    /* when the index last heard of a use */
-	uint64_t checked;       /* pages checked */
-	uint64_t crc64;         /* of the whole object, when has_crc64 */
+	struct lock lock;      /* everything below */
+	struct block **leaves; /* OBJECT_LEAF_BLOCKS blocks each; NULL: untouched */
+	struct datafile *file; /* NULL: not open */
+	uint64_t nonce;        /* of the file that the blocks speak of; 0: none */
+	uint64_t looked_ms;    /* when we last looked for the file and found none */
+	uint64_t touched_ms;   /* when the index last heard of a use */
+	uint64_t checked;      /* pages checked */
+	uint64_t crc64;        /* of the whole object, when has_crc64 */
 	bool has_crc64;
-	bool whole;             /* all pages checked, and the CRC-64 right */
-	bool whole_queued;      /* being found out */
-	bool stale;             /* another version is in the store */
-	unsigned int failures;  /* CRC-64 mismatches in a row */
-	bool located, proven;   /* small: `where` is known; its checksum was seen right */
+	bool whole;            /* all pages checked, and the CRC-64 right */
+	bool whole_queued;     /* being found out */
+	bool stale;            /* another version is in the store */
+	unsigned int failures; /* CRC-64 mismatches in a row */
+	bool located, proven;  /* small: `where` is known; its checksum was seen right */
 	struct index_small where;
 };
 

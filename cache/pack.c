@@ -35,13 +35,16 @@
 #define PACK_BYTES_MAX (64u << 20)
 #define PACK_BYTES_MIN (1u << 20)
 
-enum { FD_N = 128, PATH_SIZE = 40 };
+enum {
+	FD_N = 128,
+	PATH_SIZE = 40
+};
 
 struct record {
 	uint32_t magic;
 	uint32_t ident_len;
-	uint32_t len; /* of the data */
-	uint32_t crc; /* CRC-32C of the data */
+	uint32_t len;      /* of the data */
+	uint32_t crc;      /* CRC-32C of the data */
 	uint32_t head_crc; /* of the above and the identity that follows */
 };
 
@@ -158,7 +161,8 @@ static int writev_all(int fd, struct iovec *v, int count, uint64_t off)
 
 static uint32_t head_crc(const struct record *r, const struct ident *id)
 {
-	return crc32c(crc32c(0, r, offsetof(struct record, head_crc)), id->bytes, id->len);
+	return crc32c(crc32c(0, r, offsetof(struct record, head_crc)), id->bytes,
+		      id->len);
 }
 
 /* A pack someone evicted would swallow what is appended to it. */
@@ -313,8 +317,7 @@ int pack_read(struct packs *p, const struct ident *id, const struct index_small 
 {
 	unsigned char ident[IDENT_BYTES_MAX];
 	struct record head;
-	struct iovec v[3] = {
-		{&head, sizeof(head)}, {ident, id->len}, {data, where->len}};
+	struct iovec v[3] = {{&head, sizeof(head)}, {ident, id->len}, {data, where->len}};
 	size_t n = sizeof(head) + id->len + where->len;
 	struct pack_fd *f;
 	int r;
@@ -335,10 +338,11 @@ int pack_read(struct packs *p, const struct ident *id, const struct index_small 
 	return crc32c(0, data, where->len) == head.crc ? 0 : PACK_E_DAMAGED;
 }
 
-int pack_read_part(struct packs *p, const struct index_small *where, uint32_t off, void *data,
-		   size_t n, bool nowait)
+int pack_read_part(struct packs *p, const struct index_small *where, uint32_t off,
+		   void *data, size_t n, bool nowait)
 {
-	uint64_t at = (uint64_t)where->off + sizeof(struct record) + where->ident_len + off;
+	uint64_t at =
+		(uint64_t)where->off + sizeof(struct record) + where->ident_len + off;
 	struct iovec v = {data, n};
 	struct pack_fd *f;
 	int r = fd_get(p, where->pack, &f);
@@ -388,8 +392,7 @@ void packs_tidy(struct packs *p)
 			fd_put(p->fds[i]);
 			p->fds[i] = NULL;
 		}
-	if (p->current_fd >= 0 &&
-	    (fstat(p->current_fd, &st) < 0 || st.st_nlink == 0))
+	if (p->current_fd >= 0 && (fstat(p->current_fd, &st) < 0 || st.st_nlink == 0))
 		leave_current_locked(p);
 }
 

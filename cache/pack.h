@@ -37,8 +37,8 @@ int pack_read(struct packs *p, const struct ident *id, const struct index_small 
 	      void *data, bool nowait);
 
 /* A part of one that pack_read() has accepted before. */
-int pack_read_part(struct packs *p, const struct index_small *where, uint32_t off, void *data,
-		   size_t n, bool nowait);
+int pack_read_part(struct packs *p, const struct index_small *where, uint32_t off,
+		   void *data, size_t n, bool nowait);
 
 /* The pack being appended to, and its length so far; 0: none. */
 uint64_t pack_current(struct packs *p, uint64_t *bytes);

@@ -22,8 +22,8 @@ struct pair {
 	struct probes *probes;
 	struct origin_req stat, list;
 	unsigned int refs;
-	int pending;       /* requests */
-	bool any_below;    /* LIST found something */
+	int pending;    /* requests */
+	bool any_below; /* LIST found something */
 	int64_t dir_mtime_ns;
 	char key[PATH_KEY_MAX + 2];
 	char below[PATH_KEY_MAX + 2]; /* key and '/' */
@@ -35,7 +35,7 @@ struct probes {
 	struct lock lock; /* pairs and all in them */
 	pthread_cond_t settled;
 	struct pair *pairs;
-	uint64_t live;  /* pairs with requests under way */
+	uint64_t live; /* pairs with requests under way */
 	uint64_t count;
 };
 
@@ -69,7 +69,7 @@ struct probes *probes_free(struct probes *p)
 	lock_take(&p->lock);
 	held = calloc(HASH_COUNT(p->pairs) + 1, sizeof(struct pair *));
 	if (held)
-		HASH_ITER(hh, p->pairs, pair, next) {
+		HASH_ITER (hh, p->pairs, pair, next) {
 			pair->refs++;
 			held[n++] = pair;
 		}
@@ -105,7 +105,8 @@ static void answered(struct origin_req *req)
 	put_locked(pair);
 }
 
-static int below(void *arg, const char *key, size_t key_len, const struct origin_attr *attr)
+static int below(void *arg, const char *key, size_t key_len,
+		 const struct origin_attr *attr)
 {
 	struct pair *pair = arg;
 
@@ -160,7 +161,8 @@ static int verdict_locked(const struct pair *pair, struct origin_attr *attr)
 	if (list < 0)
 		return err_trace(list);
 	if (pair->any_below) {
-		*attr = (struct origin_attr){.is_dir = true, .mtime_ns = pair->dir_mtime_ns};
+		*attr = (struct origin_attr){.is_dir = true,
+					     .mtime_ns = pair->dir_mtime_ns};
 		return 0;
 	}
 	if (stat == -ENOENT)
@@ -171,7 +173,8 @@ static int verdict_locked(const struct pair *pair, struct origin_attr *attr)
 	return 0;
 }
 
-int probe(struct probes *p, const char *key, const struct wait *w, struct origin_attr *attr)
+int probe(struct probes *p, const char *key, const struct wait *w,
+	  struct origin_attr *attr)
 {
 	struct pair *pair;
 	bool mine = false, both;

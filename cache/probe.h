@@ -18,8 +18,11 @@ struct wait;
 int probes_new(struct origin *origin, bool want_meta, struct probes **out);
 struct probes *probes_free(struct probes *p); /* cancels, waits */
 
-enum { PROBE_E_NONE = 1 };
+enum {
+	PROBE_E_NONE = 1
+};
 /* 0: *attr filled (is_dir). The store's error, -EINTR, -ETIMEDOUT, -ENOMEM. */
-int probe(struct probes *p, const char *key, const struct wait *w, struct origin_attr *attr);
+int probe(struct probes *p, const char *key, const struct wait *w,
+	  struct origin_attr *attr);
 
 uint64_t probes_count(struct probes *p); /* pairs sent so far */

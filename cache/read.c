@@ -77,8 +77,8 @@ static bool drop_locked(struct object *o, struct datafile *file, uint64_t page)
 	uint32_t at = page % BLOCK_PAGES, end;
 	struct block *b = object_block_locked(o, page / BLOCK_PAGES);
 
-	if (!b || o->nonce != file->nonce || block_run(b, at, at + 1, &end) == BLOCK_ABSENT ||
-	    !still_wrong(file, page))
+	if (!b || o->nonce != file->nonce ||
+	    block_run(b, at, at + 1, &end) == BLOCK_ABSENT || !still_wrong(file, page))
 		return false;
 	if (datafile_store(file, page, 1, &none) == 0)
 		disk_release(o->cache->disk, PAGE_BYTES);
@@ -97,8 +97,8 @@ static void drop_page(struct object *o, struct datafile *file, uint64_t page)
 	if (!dropped)
 		return;
 	cache_count(&o->cache->count.damaged, 1);
-	log_warn("damaged page in the cache, dropped key=%s page=%llu", ident_key(o->ident),
-		 (unsigned long long)page);
+	log_warn("damaged page in the cache, dropped key=%s page=%llu",
+		 ident_key(o->ident), (unsigned long long)page);
 }
 
 /* Pages from `first` on whose records match; the first that does not is dropped. */
@@ -122,8 +122,8 @@ static uint32_t compare(struct object *o, struct datafile *file, uint64_t first,
 	return at;
 }
 
-int read_checked(struct object *o, struct datafile *file, uint64_t off, void *p, uint32_t n,
-		 bool nowait, uint32_t *good)
+int read_checked(struct object *o, struct datafile *file, uint64_t off, void *p,
+		 uint32_t n, bool nowait, uint32_t *good)
 {
 	uint32_t count = (n + PAGE_BYTES - 1) / PAGE_BYTES, fresh;
 	uint64_t first = off >> PAGE_SHIFT;
@@ -160,7 +160,7 @@ struct call {
 	uint64_t at, end; /* still to be read */
 	unsigned char *p; /* where `at` goes */
 	bool nowait;
-	bool missed;      /* had to wait for the store */
+	bool missed; /* had to wait for the store */
 	unsigned int failures;
 	const struct wait *w;
 };
@@ -404,8 +404,8 @@ static int ask_for(struct call *c, const struct readahead_plan *plan, bool deman
 	if (demand)
 		r = ask(o, start, end, end, request, c->w, reached);
 	if (r == 0 && plan->end > plan->off)
-		r = ask(o, plan->off & ~(uint64_t)(PAGE_BYTES - 1), page_up(o, plan->end), 0,
-			request, c->w, reached);
+		r = ask(o, plan->off & ~(uint64_t)(PAGE_BYTES - 1), page_up(o, plan->end),
+			0, request, c->w, reached);
 	return err_trace(r);
 }
 
@@ -506,7 +506,8 @@ int object_read(struct object *o, struct object_reader *reader, uint64_t off, vo
 		size_t n, unsigned int flags, const struct wait *w, size_t *got)
 {
 	struct cache_counters *count = &o->cache->count;
-	struct call c = {.o = o, .at = off, .p = p, .nowait = flags & OBJECT_NOWAIT, .w = w};
+	struct call c = {
+		.o = o, .at = off, .p = p, .nowait = flags & OBJECT_NOWAIT, .w = w};
 	int r;
 
 	if (off >= o->size || n == 0) {

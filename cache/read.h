@@ -12,8 +12,8 @@ struct object;
  * compares every page with its record. Good pages are marked checked; damaged ones are
  * dropped and counted. *good = bytes from off on that are right. Positive: OBJECT_E_WAIT
  * with nowait. A negative errno is the disk's. Lock not held. */
-int read_checked(struct object *o, struct datafile *file, uint64_t off, void *p, uint32_t n,
-		 bool nowait, uint32_t *good);
+int read_checked(struct object *o, struct datafile *file, uint64_t off, void *p,
+		 uint32_t n, bool nowait, uint32_t *good);
 
 /* Removes the file from the disk and forgets it: it is of no use. Lock not held. */
 void read_drop_file(struct object *o, struct datafile *file);

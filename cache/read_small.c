@@ -24,7 +24,9 @@
 
 #define TOUCH_MS 10000
 
-enum small_condition { SMALL_E_NEXT = 2 }; /* beside OBJECT_E_WAIT: look again */
+enum small_condition {
+	SMALL_E_NEXT = 2
+}; /* beside OBJECT_E_WAIT: look again */
 
 struct call {
 	struct object *o;
@@ -76,7 +78,8 @@ static int lose(struct call *c, const struct index_small *where, int r)
 	}
 	if (r == PACK_E_DAMAGED) {
 		cache_count(&cache->count.damaged, 1);
-		log_warn("damaged object in the cache, dropped key=%s", ident_key(o->ident));
+		log_warn("damaged object in the cache, dropped key=%s",
+			 ident_key(o->ident));
 	}
 	index_drop_small(cache->index, o->ident->hash);
 	lock_take(&o->lock);

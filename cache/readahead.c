@@ -10,12 +10,12 @@
 #define NEAR_MAX (2u << 20)       /* small seeks inside a long run */
 #define WINDOW_FIRST (512u << 10) /* for a read at the start of an object */
 #define WINDOW_MIN (256u << 10)
-#define WINDOW_FACTOR 4           /* window for each byte of the run */
+#define WINDOW_FACTOR 4 /* window for each byte of the run */
 #define REQUEST_MIN (256ull << 10)
 #define REQUEST_MAX (4ull << 20)
-#define WINDOW_REQUESTS 8         /* requests that share a window */
-#define WASTE_MIN (256u << 10)    /* unread prefetch that makes us wary */
-#define TRUST_BYTES (4u << 20)    /* a run this long restores trust */
+#define WINDOW_REQUESTS 8      /* requests that share a window */
+#define WASTE_MIN (256u << 10) /* unread prefetch that makes us wary */
+#define TRUST_BYTES (4u << 20) /* a run this long restores trust */
 
 void readahead_init(struct readahead *ra)
 {

@@ -12,7 +12,9 @@
 
 #include <stdint.h>
 
-enum { READAHEAD_STREAMS = 4 };
+enum {
+	READAHEAD_STREAMS = 4
+};
 
 struct readahead_stream {
 	uint64_t start; /* of the run */
@@ -31,7 +33,7 @@ struct readahead {
 
 struct readahead_plan {
 	uint64_t off, end; /* fetch this ahead; nothing when equal */
-	uint64_t request;  /* in requests that end at multiples of this (a power of two) */
+	uint64_t request; /* in requests that end at multiples of this (a power of two) */
 };
 
 void readahead_init(struct readahead *ra);

@@ -24,7 +24,7 @@ struct cache_counters {
 };
 
 struct cache {
-	struct disk *disk;   /* NULL, with the two below: memory only */
+	struct disk *disk; /* NULL, with the two below: memory only */
 	struct index *index;
 	struct packs *packs;
 	uint64_t size_max;
@@ -32,20 +32,21 @@ struct cache {
 	struct worker_pool *writers;  /* fills to disk */
 	struct worker_pool *checkers; /* whole objects */
 	struct cache_counters count;
-	uint64_t dir_dev, dir_ino;    /* of the directory, while it is registered */
+	uint64_t dir_dev, dir_ino; /* of the directory, while it is registered */
 
-	struct lock lock;     /* the block below */
+	struct lock lock; /* the block below */
 	struct object *objects;
-	struct list idle;     /* objects with no reference, least recently used first */
+	struct list idle; /* objects with no reference, least recently used first */
 	uint64_t idle_count, idle_blocks;
-	struct list memory;   /* fills that lie in memory only, oldest first */
-	struct list queued;   /* those that wait for a writer, or are in its hands */
-	struct list fetches;  /* requests under way */
+	struct list memory;  /* fills that lie in memory only, oldest first */
+	struct list queued;  /* those that wait for a writer, or are in its hands */
+	struct list fetches; /* requests under way */
 	uint64_t fetch_count;
 	pthread_cond_t fetch_gone;
 	bool closing;
 
-	struct lock evict_lock; /* one eviction at a time; taken with no other lock held */
+	struct lock
+		evict_lock; /* one eviction at a time; taken with no other lock held */
 
 	struct lock janitor_lock; /* the three below */
 	pthread_cond_t janitor_wake;

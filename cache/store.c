@@ -26,7 +26,10 @@
 
 #define ROOM_TRIES 3
 
-enum store_condition { STORE_E_FULL = 1, STORE_E_AGAIN };
+enum store_condition {
+	STORE_E_FULL = 1,
+	STORE_E_AGAIN
+};
 
 bool store_disk_usable(struct cache *c)
 {

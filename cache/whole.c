@@ -14,7 +14,9 @@
 #include "fs/base/log.h"
 #include "fs/base/worker.h"
 
-enum whole_condition { WHOLE_E_NOT = 1 };
+enum whole_condition {
+	WHOLE_E_NOT = 1
+};
 
 static uint32_t block_len(const struct object *o, uint64_t block)
 {

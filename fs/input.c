@@ -148,7 +148,7 @@ void input_interrupt(struct input *in, uint64_t token)
 	struct list *it;
 
 	lock_scope(&in->lock);
-	list_for_each(it, &in->blocked) {
+	list_for_each (it, &in->blocked) {
 		struct blocked *b = container_of(it, struct blocked, link);
 
 		if (b->token == token)
@@ -298,8 +298,8 @@ void input_forget(struct input *in, uint64_t ino, uint64_t n)
 }
 
 /* What an inode is now. `name` is "" for the root, and entry is not filled then. */
-static int find_ino(struct input *in, uint64_t ino, unsigned int flags, char *dir, char *name,
-		    struct meta_entry *entry)
+static int find_ino(struct input *in, uint64_t ino, unsigned int flags, char *dir,
+		    char *name, struct meta_entry *entry)
 {
 	int r = inodes_path(in->inodes, ino, dir, name);
 
@@ -341,11 +341,12 @@ static int open_entry(struct input *in, const char *dir, const char *name,
 		return err_origin(-ENAMETOOLONG);
 	memcpy(key, dir, n);
 	memcpy(key + n, name, m + 1);
-	return err_trace(object_get(in->config.cache, in->config.origin, key, &entry->attr,
-				    out));
+	return err_trace(
+		object_get(in->config.cache, in->config.origin, key, &entry->attr, out));
 }
 
-int input_open(struct input *in, uint64_t ino, unsigned int flags, struct input_file **out)
+int input_open(struct input *in, uint64_t ino, unsigned int flags,
+	       struct input_file **out)
 {
 	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
 	struct meta_entry entry;
@@ -402,8 +403,8 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 	int r;
 
 	if (flags & TREE_NOWAIT) {
-		r = object_read(file->object, &file->reader, off, p, n, OBJECT_NOWAIT, NULL,
-				got);
+		r = object_read(file->object, &file->reader, off, p, n, OBJECT_NOWAIT,
+				NULL, got);
 	} else {
 		r = object_read(file->object, &file->reader, off, p, n, 0,
 				block_begin(in, &b), got);
@@ -496,8 +497,8 @@ int input_opendir(struct input *in, uint64_t ino, unsigned int flags,
 }
 
 /* The attributes to show with a name; with `posix` a file may have to be asked for. */
-static int entry_attr(struct input_dir *d, const struct listing_entry *e, unsigned int flags,
-		      struct tree_attr *attr)
+static int entry_attr(struct input_dir *d, const struct listing_entry *e,
+		      unsigned int flags, struct tree_attr *attr)
 {
 	struct input *in = d->in;
 	struct meta_entry entry = {.attr = e->attr,

@@ -12,7 +12,10 @@
 
 #include "cache/origin.h"
 
-enum { SCRIPTED_THREADS = 8, SCRIPTED_LOG_MAX = 4096 };
+enum {
+	SCRIPTED_THREADS = 8,
+	SCRIPTED_LOG_MAX = 4096
+};
 
 struct scripted_request {
 	enum origin_op op;
@@ -25,16 +28,16 @@ struct scripted {
 	struct origin *inner; /* the in-memory store, for preparing objects */
 
 	/* The script. */
-	_Atomic uint64_t latency_ms;   /* before each answer */
-	_Atomic uint64_t piece_ms;     /* before each piece of a body */
-	atomic_bool hang;              /* answer nothing until told otherwise, or cancelled */
-	atomic_int fail;               /* errno (negative) for requests … */
-	atomic_int fail_count;         /* … as many as this; -1: all */
-	atomic_int flip_count;         /* GETs whose body gets one wrong bit … */
-	_Atomic char flip_first;       /* … of keys that begin so; 0: all */
-	atomic_int cut_count;          /* GETs that end in the middle with -ECONNRESET */
-	atomic_bool no_crc;            /* the store gives no CRC-64 */
-	atomic_bool no_etag;           /* nor ETags */
+	_Atomic uint64_t latency_ms; /* before each answer */
+	_Atomic uint64_t piece_ms;   /* before each piece of a body */
+	atomic_bool hang;        /* answer nothing until told otherwise, or cancelled */
+	atomic_int fail;         /* errno (negative) for requests … */
+	atomic_int fail_count;   /* … as many as this; -1: all */
+	atomic_int flip_count;   /* GETs whose body gets one wrong bit … */
+	_Atomic char flip_first; /* … of keys that begin so; 0: all */
+	atomic_int cut_count;    /* GETs that end in the middle with -ECONNRESET */
+	atomic_bool no_crc;      /* the store gives no CRC-64 */
+	atomic_bool no_etag;     /* nor ETags */
 
 	/* Entries that LIST of this prefix gives besides: keys no well-behaved client makes. */
 	struct {
@@ -45,7 +48,7 @@ struct scripted {
 
 	/* What was asked. */
 	_Atomic uint64_t count[ORIGIN_OP_N];
-	_Atomic uint64_t bytes;        /* of bodies delivered */
+	_Atomic uint64_t bytes; /* of bodies delivered */
 	atomic_int in_flight, in_flight_max;
 
 	/* Internal, but for the log's reader: lock while looking. */
@@ -63,7 +66,8 @@ void scripted_free(struct scripted *s); /* as the origin's free */
 
 /* Puts an object of n bytes that follow from key, version and position. */
 void scripted_put(struct scripted *s, const char *key, unsigned int version, uint64_t n);
-void scripted_fill(const char *key, unsigned int version, uint64_t off, void *p, size_t n);
+void scripted_fill(const char *key, unsigned int version, uint64_t off, void *p,
+		   size_t n);
 /* attr as STAT on the in-memory store says. */
 struct origin_attr scripted_attr(struct scripted *s, const char *key);
 

@@ -16,144 +16,11 @@
 #include "cache/wait.h"
 #include "fs/base/clock.h"
 #include "fs/base/io.h"
-#include "tests/unit/lib_scripted.h"
-
-#define KIB 1024ull
-#define MIB (1024 * KIB)
-
-struct world {
-	char dir[64];
-	struct scripted *store;
-	struct cache *cache;
-	struct cache_config config;
-};
-
-static void open_cache(struct world *w)
-{
-	struct why why = {0};
-
-	assert_int_equal(cache_open(&w->config, &w->cache, &why), 0);
-}
-
-static void reopen(struct world *w)
-{
-	object_forget_origin(w->cache, &w->store->origin);
-	w->cache = cache_close(w->cache);
-	open_cache(w);
-}
-
-static int setup(void **state)
-{
-	struct world *w = calloc(1, sizeof(*w));
-
-	strcpy(w->dir, "/tmp/test_cache.XXXXXX");
-	assert_non_null(mkdtemp(w->dir));
-	w->store = scripted_new("test://bucket");
-	w->config = (struct cache_config){.dir = w->dir, .memory_max = 16 * MIB};
-	open_cache(w);
-	*state = w;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct world *w = *state;
-
-	object_forget_origin(w->cache, &w->store->origin);
-	cache_close(w->cache);
-	origin_free(&w->store->origin);
-	io_remove_tree(AT_FDCWD, w->dir);
-	free(w);
-	return 0;
-}
-
-static struct object *get(struct world *w, const char *key)
-{
-	struct origin_attr attr = scripted_attr(w->store, key);
-	struct object *o = NULL;
-
-	assert_int_equal(object_get(w->cache, &w->store->origin, key, &attr, &o), 0);
-	return o;
-}
-
-static int read_at(struct object *o, struct object_reader *reader, uint64_t off, void *p,
-		   size_t n, size_t *got)
-{
-	struct wait w = {.deadline_ms = clock_mono_ms() + 10000};
-
-	return object_read(o, reader, off, p, n, 0, &w, got);
-}
-
-static void assert_bytes(const char *key, unsigned int version, uint64_t off,
-			 const unsigned char *p, size_t n)
-{
-	unsigned char *expected = malloc(n);
-
-	scripted_fill(key, version, off, expected, n);
-	if (memcmp(p, expected, n) != 0)
-		fail_msg("%s: wrong bytes at %llu", key, (unsigned long long)off);
-	free(expected);
-}
-
-/* One read with no one to notice a sequence. */
-static void read_alone(struct world *w, const char *key, unsigned int version, uint64_t off,
-		       size_t n)
-{
-	struct object *o = get(w, key);
-	unsigned char *p = malloc(n);
-	size_t got = 0;
-
-	assert_int_equal(read_at(o, NULL, off, p, n, &got), 0);
-	assert_int_equal(got, n);
-	assert_bytes(key, version, off, p, n);
-	free(p);
-	object_put(o);
-}
-
-/* Reads [off, off + n) in steps and compares. */
-static void read_range(struct world *w, const char *key, unsigned int version, uint64_t off,
-		       uint64_t n, size_t step)
-{
-	struct object *o = get(w, key);
-	struct object_reader reader;
-	unsigned char *p = malloc(step);
-
-	object_reader_init(&reader);
-	for (uint64_t at = off; at < off + n;) {
-		size_t got = 0, want = off + n - at < step ? off + n - at : step;
-
-		assert_int_equal(read_at(o, &reader, at, p, want, &got), 0);
-		assert_int_equal(got, want);
-		assert_bytes(key, version, at, p, got);
-		at += got;
-	}
-	object_reader_fini(&reader);
-	free(p);
-	object_put(o);
-}
-
-static struct cache_stats stats_of(struct world *w)
-{
-	struct cache_stats s;
-
-	cache_stats(w->cache, &s);
-	return s;
-}
-
-/* Until what is on its way to the disk is there. */
-static void settle(struct world *w)
-{
-	for (int i = 0; i < 2000; i++) {
-		if (stats_of(w).memory_used == 0)
-			return;
-		clock_sleep_ms(2);
-	}
-	fail_msg("memory is not given back");
-}
+#include "tests/unit/lib_cache.h"
 
 static int backing_fd(struct world *w, const char *key)
 {
-	struct object *o = get(w, key);
+	struct object *o = lib_cache_get(w, key);
 	int fd = -ENODATA;
 
 	for (int i = 0; i < 1000 && fd == -ENODATA; i++) {
@@ -171,10 +38,10 @@ static void test_a_small_object_is_fetched_whole_and_once(void **state)
 
 	scripted_put(w->store, "small", 1, 100 * KIB + 7);
 	scripted_reset(w->store);
-	read_range(w, "small", 1, 0, 100 * KIB + 7, 4096);
-	read_range(w, "small", 1, 50 * KIB, 1000, 33);
-	settle(w);
-	read_range(w, "small", 1, 0, 100 * KIB + 7, 128 * KIB);
+	lib_cache_read(w, "small", 1, 0, 100 * KIB + 7, 4096);
+	lib_cache_read(w, "small", 1, 50 * KIB, 1000, 33);
+	lib_cache_settle(w);
+	lib_cache_read(w, "small", 1, 0, 100 * KIB + 7, 128 * KIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 1);
 	assert_int_equal(atomic_load(&w->store->bytes), 100 * KIB + 7);
 }
@@ -185,13 +52,13 @@ static void test_a_large_object_is_read_in_sequence(void **state)
 
 	scripted_put(w->store, "large", 1, 9 * MIB + 12345);
 	scripted_reset(w->store);
-	read_range(w, "large", 1, 0, 9 * MIB + 12345, 128 * KIB);
+	lib_cache_read(w, "large", 1, 0, 9 * MIB + 12345, 128 * KIB);
 	/* Each byte once, and with the read-ahead fewer requests than reads; how many depends
 	 * on how much memory the writers have given back. */
 	assert_int_equal(atomic_load(&w->store->bytes), 9 * MIB + 12345);
 	assert_true(atomic_load(&w->store->count[ORIGIN_GET]) <= 55);
-	settle(w);
-	read_range(w, "large", 1, 0, 9 * MIB + 12345, MIB);
+	lib_cache_settle(w);
+	lib_cache_read(w, "large", 1, 0, 9 * MIB + 12345, MIB);
 	assert_int_equal(atomic_load(&w->store->bytes), 9 * MIB + 12345);
 }
 
@@ -206,7 +73,7 @@ static void test_random_reads_fetch_what_is_read(void **state)
 	for (int i = 0; i < 60; i++) {
 		uint64_t off = (uint64_t)rand_r(&seed) * 4099 % (size - 64 * KIB);
 
-		read_range(w, "big", 1, off, 64 * KIB, 64 * KIB);
+		lib_cache_read(w, "big", 1, off, 64 * KIB, 64 * KIB);
 		read += 64 * KIB;
 	}
 	assert_true(atomic_load(&w->store->bytes) <= read * 12 / 10);
@@ -218,16 +85,16 @@ static void test_what_was_read_is_there_after_reopening(void **state)
 
 	scripted_put(w->store, "a", 1, 5 * MIB + 1);
 	scripted_put(w->store, "b", 1, 70 * KIB);
-	read_range(w, "a", 1, 0, 5 * MIB + 1, 256 * KIB);
-	read_range(w, "b", 1, 0, 70 * KIB, 70 * KIB);
-	settle(w);
-	reopen(w);
+	lib_cache_read(w, "a", 1, 0, 5 * MIB + 1, 256 * KIB);
+	lib_cache_read(w, "b", 1, 0, 70 * KIB, 70 * KIB);
+	lib_cache_settle(w);
+	lib_cache_reopen(w);
 	scripted_reset(w->store);
-	read_range(w, "a", 1, 3 * MIB + 17, 99999, 5000);
-	read_range(w, "a", 1, 0, 5 * MIB + 1, 256 * KIB);
-	read_range(w, "b", 1, 10 * KIB, 9999, 9999);
+	lib_cache_read(w, "a", 1, 3 * MIB + 17, 99999, 5000);
+	lib_cache_read(w, "a", 1, 0, 5 * MIB + 1, 256 * KIB);
+	lib_cache_read(w, "b", 1, 10 * KIB, 9999, 9999);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
-	assert_int_equal(stats_of(w).damaged, 0);
+	assert_int_equal(lib_cache_stats(w).damaged, 0);
 }
 
 static void test_a_whole_object_can_be_handed_to_the_kernel(void **state)
@@ -238,19 +105,19 @@ static void test_a_whole_object_can_be_handed_to_the_kernel(void **state)
 	int fd;
 
 	scripted_put(w->store, "shard", 1, 3 * MIB + 5);
-	o = get(w, "shard");
+	o = lib_cache_get(w, "shard");
 	assert_int_equal(object_backing_fd(o), -ENODATA);
 	object_put(o);
-	read_range(w, "shard", 1, 0, 3 * MIB + 5, MIB);
+	lib_cache_read(w, "shard", 1, 0, 3 * MIB + 5, MIB);
 	fd = backing_fd(w, "shard");
 	assert_true(fd >= 0);
 	assert_int_equal(lseek(fd, 0, SEEK_END), 3 * MIB + 5);
 	assert_int_equal(pread(fd, p, sizeof(p), 2 * MIB), sizeof(p));
-	assert_bytes("shard", 1, 2 * MIB, p, sizeof(p));
+	lib_cache_assert_bytes("shard", 1, 2 * MIB, p, sizeof(p));
 	close(fd);
 	/* After reopening too, once every page has been looked at. */
-	settle(w);
-	reopen(w);
+	lib_cache_settle(w);
+	lib_cache_reopen(w);
 	fd = backing_fd(w, "shard");
 	assert_true(fd >= 0);
 	close(fd);
@@ -288,22 +155,22 @@ static void test_a_damaged_page_is_fetched_again(void **state)
 	char path[200];
 
 	scripted_put(w->store, "a", 1, 2 * MIB);
-	read_range(w, "a", 1, 0, 2 * MIB, MIB);
-	settle(w);
+	lib_cache_read(w, "a", 1, 0, 2 * MIB, MIB);
+	lib_cache_settle(w);
 	find_files(w->dir, ".data", path, sizeof(path));
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
 	flip(path, MIB + 5000);
-	open_cache(w);
+	lib_cache_open(w);
 	scripted_reset(w->store);
-	read_range(w, "a", 1, 0, 2 * MIB, MIB);
-	assert_int_equal(stats_of(w).damaged, 1);
+	lib_cache_read(w, "a", 1, 0, 2 * MIB, MIB);
+	assert_int_equal(lib_cache_stats(w).damaged, 1);
 	assert_true(atomic_load(&w->store->count[ORIGIN_GET]) >= 1);
 	/* And the mended page is good for the next time. */
-	settle(w);
-	reopen(w);
+	lib_cache_settle(w);
+	lib_cache_reopen(w);
 	scripted_reset(w->store);
-	read_range(w, "a", 1, 0, 2 * MIB, MIB);
+	lib_cache_read(w, "a", 1, 0, 2 * MIB, MIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
 }
 
@@ -313,16 +180,16 @@ static void test_a_damaged_pack_record_is_fetched_again(void **state)
 	char path[200];
 
 	scripted_put(w->store, "s", 1, 30 * KIB);
-	read_range(w, "s", 1, 0, 30 * KIB, MIB);
-	settle(w);
+	lib_cache_read(w, "s", 1, 0, 30 * KIB, MIB);
+	lib_cache_settle(w);
 	find_files(w->dir, ".pack", path, sizeof(path));
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
 	flip(path, 20000);
-	open_cache(w);
+	lib_cache_open(w);
 	scripted_reset(w->store);
-	read_range(w, "s", 1, 0, 30 * KIB, 5000);
-	assert_int_equal(stats_of(w).damaged, 1);
+	lib_cache_read(w, "s", 1, 0, 30 * KIB, 5000);
+	assert_int_equal(lib_cache_stats(w).damaged, 1);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 1);
 }
 
@@ -334,9 +201,9 @@ static void test_a_damaged_map_or_index_is_dropped(void **state)
 
 	scripted_put(w->store, "a", 1, 2 * MIB);
 	scripted_put(w->store, "s", 1, 2 * KIB);
-	read_range(w, "a", 1, 0, 2 * MIB, MIB);
-	read_range(w, "s", 1, 0, 2 * KIB, MIB);
-	settle(w);
+	lib_cache_read(w, "a", 1, 0, 2 * MIB, MIB);
+	lib_cache_read(w, "s", 1, 0, 2 * KIB, MIB);
+	lib_cache_settle(w);
 	find_files(w->dir, ".map", path, sizeof(path));
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
@@ -345,10 +212,10 @@ static void test_a_damaged_map_or_index_is_dropped(void **state)
 	fd = open(path, O_RDWR | O_TRUNC);
 	assert_int_equal(write(fd, "this is no database at all", 26), 26);
 	close(fd);
-	open_cache(w);
-	assert_true(stats_of(w).disk);
-	read_range(w, "a", 1, 0, 2 * MIB, MIB);
-	read_range(w, "s", 1, 0, 2 * KIB, MIB);
+	lib_cache_open(w);
+	assert_true(lib_cache_stats(w).disk);
+	lib_cache_read(w, "a", 1, 0, 2 * MIB, MIB);
+	lib_cache_read(w, "s", 1, 0, 2 * KIB, MIB);
 }
 
 static void test_replacement_is_estale_and_never_a_mixture(void **state)
@@ -360,18 +227,18 @@ static void test_replacement_is_estale_and_never_a_mixture(void **state)
 	size_t got;
 
 	scripted_put(w->store, "a", 1, 8 * MIB);
-	o = get(w, "a");
+	o = lib_cache_get(w, "a");
 	object_reader_init(&reader);
-	assert_int_equal(read_at(o, &reader, 6 * MIB, p, 1000, &got), 0);
+	assert_int_equal(lib_cache_read_at(o, &reader, 6 * MIB, p, 1000, &got), 0);
 	scripted_put(w->store, "a", 2, 8 * MIB);
-	assert_int_equal(read_at(o, &reader, 0, p, 1000, &got), -ESTALE);
+	assert_int_equal(lib_cache_read_at(o, &reader, 0, p, 1000, &got), -ESTALE);
 	/* What is local stays readable, and stays what it was. */
-	assert_int_equal(read_at(o, &reader, 6 * MIB, p, 1000, &got), 0);
-	assert_bytes("a", 1, 6 * MIB, p, 1000);
+	assert_int_equal(lib_cache_read_at(o, &reader, 6 * MIB, p, 1000, &got), 0);
+	lib_cache_assert_bytes("a", 1, 6 * MIB, p, 1000);
 	object_put(o);
 	object_reader_fini(&reader);
 	free(p);
-	read_range(w, "a", 2, 0, 8 * MIB, MIB);
+	lib_cache_read(w, "a", 2, 0, 8 * MIB, MIB);
 }
 
 static void test_a_wrong_small_body_is_never_shown(void **state)
@@ -380,8 +247,8 @@ static void test_a_wrong_small_body_is_never_shown(void **state)
 
 	scripted_put(w->store, "s", 1, 10 * KIB);
 	atomic_store(&w->store->flip_count, 2);
-	read_range(w, "s", 1, 0, 10 * KIB, MIB);
-	assert_int_equal(stats_of(w).crc_mismatches, 2);
+	lib_cache_read(w, "s", 1, 0, 10 * KIB, MIB);
+	assert_int_equal(lib_cache_stats(w).crc_mismatches, 2);
 }
 
 static void test_a_body_that_stays_wrong_ends_in_an_error(void **state)
@@ -393,8 +260,8 @@ static void test_a_body_that_stays_wrong_ends_in_an_error(void **state)
 
 	scripted_put(w->store, "s", 1, 10 * KIB);
 	atomic_store(&w->store->flip_count, -1);
-	o = get(w, "s");
-	assert_int_equal(read_at(o, NULL, 0, p, sizeof(p), &got), -EBADMSG);
+	o = lib_cache_get(w, "s");
+	assert_int_equal(lib_cache_read_at(o, NULL, 0, p, sizeof(p), &got), -EBADMSG);
 	object_put(o);
 }
 
@@ -407,15 +274,15 @@ static void test_a_wrong_large_body_is_dropped_when_whole(void **state)
 
 	scripted_put(w->store, "l", 1, 2 * MIB);
 	atomic_store(&w->store->flip_count, 1);
-	o = get(w, "l");
+	o = lib_cache_get(w, "l");
 	/* No range says it is wrong: only the whole does. */
-	assert_int_equal(read_at(o, NULL, 0, p, 2 * MIB, &got), 0);
-	for (int i = 0; i < 1000 && !stats_of(w).crc_mismatches; i++)
+	assert_int_equal(lib_cache_read_at(o, NULL, 0, p, 2 * MIB, &got), 0);
+	for (int i = 0; i < 1000 && !lib_cache_stats(w).crc_mismatches; i++)
 		clock_sleep_ms(2);
-	assert_int_equal(stats_of(w).crc_mismatches, 1);
+	assert_int_equal(lib_cache_stats(w).crc_mismatches, 1);
 	object_put(o);
-	settle(w);
-	read_range(w, "l", 1, 0, 2 * MIB, MIB);
+	lib_cache_settle(w);
+	lib_cache_read(w, "l", 1, 0, 2 * MIB, MIB);
 	assert_true(backing_fd(w, "l") >= 0);
 	free(p);
 }
@@ -426,7 +293,7 @@ static void test_a_cut_answer_is_repaired(void **state)
 
 	scripted_put(w->store, "l", 1, 3 * MIB);
 	atomic_store(&w->store->cut_count, 2);
-	read_range(w, "l", 1, 0, 3 * MIB, MIB);
+	lib_cache_read(w, "l", 1, 0, 3 * MIB, MIB);
 }
 
 static void test_a_silent_store_ends_by_the_deadline(void **state)
@@ -440,8 +307,9 @@ static void test_a_silent_store_ends_by_the_deadline(void **state)
 
 	scripted_put(w->store, "l", 1, 3 * MIB);
 	atomic_store(&w->store->hang, true);
-	o = get(w, "l");
-	assert_int_equal(object_read(o, NULL, 0, p, sizeof(p), 0, &wait, &got), -ETIMEDOUT);
+	o = lib_cache_get(w, "l");
+	assert_int_equal(object_read(o, NULL, 0, p, sizeof(p), 0, &wait, &got),
+			 -ETIMEDOUT);
 	assert_true(clock_mono_ms() - began < 2000);
 	object_put(o);
 	/* Closing cancels what hangs: teardown must not. */
@@ -466,7 +334,7 @@ static void test_a_reader_can_be_interrupted(void **state)
 
 	scripted_put(w->store, "l", 1, 3 * MIB);
 	atomic_store(&w->store->hang, true);
-	o = get(w, "l");
+	o = lib_cache_get(w, "l");
 	assert_int_equal(pthread_create(&thread, NULL, raise_flag, &flag), 0);
 	assert_int_equal(object_read(o, NULL, 0, p, sizeof(p), 0, &wait, &got), -EINTR);
 	pthread_join(thread, NULL);
@@ -482,22 +350,23 @@ static void test_nowait_answers_warm_reads_only(void **state)
 
 	scripted_put(w->store, "l", 1, 3 * MIB);
 	scripted_put(w->store, "s", 1, 3 * KIB);
-	o = get(w, "l");
+	o = lib_cache_get(w, "l");
 	assert_int_equal(object_read(o, NULL, 0, p, 4096, OBJECT_NOWAIT, NULL, &got),
 			 OBJECT_E_WAIT);
-	read_range(w, "l", 1, 0, 3 * MIB, MIB);
-	settle(w);
-	assert_int_equal(object_read(o, NULL, 5000, p, 4096, OBJECT_NOWAIT, NULL, &got), 0);
-	assert_bytes("l", 1, 5000, p, 4096);
+	lib_cache_read(w, "l", 1, 0, 3 * MIB, MIB);
+	lib_cache_settle(w);
+	assert_int_equal(object_read(o, NULL, 5000, p, 4096, OBJECT_NOWAIT, NULL, &got),
+			 0);
+	lib_cache_assert_bytes("l", 1, 5000, p, 4096);
 	object_put(o);
-	o = get(w, "s");
+	o = lib_cache_get(w, "s");
 	assert_int_equal(object_read(o, NULL, 0, p, 4096, OBJECT_NOWAIT, NULL, &got),
 			 OBJECT_E_WAIT);
-	read_range(w, "s", 1, 0, 3 * KIB, MIB);
-	settle(w);
+	lib_cache_read(w, "s", 1, 0, 3 * KIB, MIB);
+	lib_cache_settle(w);
 	assert_int_equal(object_read(o, NULL, 1, p, 4096, OBJECT_NOWAIT, NULL, &got), 0);
 	assert_int_equal(got, 3 * KIB - 1);
-	assert_bytes("s", 1, 1, p, got);
+	lib_cache_assert_bytes("s", 1, 1, p, got);
 	object_put(o);
 }
 
@@ -510,7 +379,7 @@ static void *one_of_many(void *arg)
 {
 	struct herd *h = arg;
 
-	read_range(h->w, "l", 1, MIB, 300 * KIB, 100 * KIB);
+	lib_cache_read(h->w, "l", 1, MIB, 300 * KIB, 100 * KIB);
 	return NULL;
 }
 
@@ -524,7 +393,7 @@ static void test_many_readers_of_one_place_make_one_request(void **state)
 	scripted_put(w->store, "l", 1, 4 * MIB);
 	scripted_reset(w->store);
 	atomic_store(&w->store->latency_ms, 30);
-	hold = get(w, "l");
+	hold = lib_cache_get(w, "l");
 	for (int i = 0; i < 16; i++)
 		pthread_create(&threads[i], NULL, one_of_many, &h);
 	for (int i = 0; i < 16; i++)
@@ -555,19 +424,19 @@ static void test_the_size_limit_holds_and_the_oldest_go(void **state)
 	char key[32];
 
 	w->config.size_max = 24 * MIB;
-	reopen(w);
+	lib_cache_reopen(w);
 	for (int i = 0; i < 12; i++) {
 		snprintf(key, sizeof(key), "f%d", i);
 		scripted_put(w->store, key, 1, 4 * MIB);
-		read_range(w, key, 1, 0, 4 * MIB, MIB);
-		settle(w);
+		lib_cache_read(w, key, 1, 0, 4 * MIB, MIB);
+		lib_cache_settle(w);
 		/* 256 directories and the index come on top of what is counted. */
 		assert_true(used_by(w->dir) <= 24 * MIB + 2 * MIB);
-		assert_true(stats_of(w).size_used <= 24 * MIB);
+		assert_true(lib_cache_stats(w).size_used <= 24 * MIB);
 	}
-	assert_true(stats_of(w).evicted > 0);
+	assert_true(lib_cache_stats(w).evicted > 0);
 	scripted_reset(w->store);
-	read_range(w, "f11", 1, 0, 4 * MIB, MIB);
+	lib_cache_read(w, "f11", 1, 0, 4 * MIB, MIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
 }
 
@@ -577,19 +446,19 @@ static void test_packs_are_evicted_too(void **state)
 	char key[32];
 
 	w->config.size_max = 16 * MIB;
-	reopen(w);
+	lib_cache_reopen(w);
 	for (int i = 0; i < 200; i++) {
 		snprintf(key, sizeof(key), "s%d", i);
 		scripted_put(w->store, key, 1, 150 * KIB);
-		read_range(w, key, 1, 0, 150 * KIB, MIB);
-		assert_true(stats_of(w).size_used <= 16 * MIB);
+		lib_cache_read(w, key, 1, 0, 150 * KIB, MIB);
+		assert_true(lib_cache_stats(w).size_used <= 16 * MIB);
 	}
-	settle(w);
-	assert_true(stats_of(w).evicted > 0);
+	lib_cache_settle(w);
+	assert_true(lib_cache_stats(w).evicted > 0);
 	scripted_reset(w->store);
-	read_range(w, "s199", 1, 0, 150 * KIB, MIB);
+	lib_cache_read(w, "s199", 1, 0, 150 * KIB, MIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
-	read_range(w, "s0", 1, 0, 150 * KIB, MIB);
+	lib_cache_read(w, "s0", 1, 0, 150 * KIB, MIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 1);
 }
 
@@ -598,11 +467,11 @@ static void test_an_object_larger_than_the_cache_can_be_read(void **state)
 	struct world *w = *state;
 
 	w->config.size_max = 8 * MIB;
-	reopen(w);
+	lib_cache_reopen(w);
 	scripted_put(w->store, "huge", 1, 30 * MIB);
-	read_range(w, "huge", 1, 0, 30 * MIB, MIB);
-	settle(w);
-	assert_true(stats_of(w).size_used <= 8 * MIB);
+	lib_cache_read(w, "huge", 1, 0, 30 * MIB, MIB);
+	lib_cache_settle(w);
+	assert_true(lib_cache_stats(w).size_used <= 8 * MIB);
 }
 
 static void test_without_a_directory_it_works_in_memory(void **state)
@@ -612,17 +481,17 @@ static void test_without_a_directory_it_works_in_memory(void **state)
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
 	w->config.dir = NULL;
-	open_cache(w);
-	assert_false(stats_of(w).disk);
+	lib_cache_open(w);
+	assert_false(lib_cache_stats(w).disk);
 	scripted_put(w->store, "l", 1, 40 * MIB);
 	scripted_put(w->store, "s", 1, 40 * KIB);
 	/* Far more than the budget. */
-	read_range(w, "l", 1, 0, 40 * MIB, MIB);
-	read_range(w, "s", 1, 0, 40 * KIB, KIB);
+	lib_cache_read(w, "l", 1, 0, 40 * MIB, MIB);
+	lib_cache_read(w, "s", 1, 0, 40 * KIB, KIB);
 	scripted_reset(w->store);
-	read_range(w, "s", 1, 0, 40 * KIB, MIB);
+	lib_cache_read(w, "s", 1, 0, 40 * KIB, MIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
-	assert_true(stats_of(w).memory_peak <= 16 * MIB);
+	assert_true(lib_cache_stats(w).memory_peak <= 16 * MIB);
 }
 
 static void test_an_unusable_directory_is_gone_around(void **state)
@@ -634,10 +503,10 @@ static void test_an_unusable_directory_is_gone_around(void **state)
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
 	w->config.dir = path;
-	open_cache(w);
-	assert_false(stats_of(w).disk);
+	lib_cache_open(w);
+	assert_false(lib_cache_stats(w).disk);
 	scripted_put(w->store, "s", 1, 40 * KIB);
-	read_range(w, "s", 1, 0, 40 * KIB, KIB);
+	lib_cache_read(w, "s", 1, 0, 40 * KIB, KIB);
 }
 
 static void test_opening_a_directory_twice_is_refused(void **state)
@@ -687,18 +556,18 @@ static void test_as_the_other_process(void **state)
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
 	w->config.dir = dir;
-	open_cache(w);
-	assert_true(stats_of(w).disk);
+	lib_cache_open(w);
+	assert_true(lib_cache_stats(w).disk);
 	scripted_put(w->store, "shared", 1, 3 * MIB);
 	scripted_put(w->store, "tiny", 1, 3 * KIB);
 	scripted_reset(w->store);
 	/* The first MiB is the parent's; the rest is for the parent to find. */
-	read_alone(w, "shared", 1, 0, MIB);
+	lib_cache_read_alone(w, "shared", 1, 0, MIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
-	read_range(w, "shared", 1, MIB, 2 * MIB, MIB);
+	lib_cache_read(w, "shared", 1, MIB, 2 * MIB, MIB);
 	assert_true(atomic_load(&w->store->count[ORIGIN_GET]) > 0);
-	read_range(w, "tiny", 1, 0, 3 * KIB, MIB);
-	settle(w);
+	lib_cache_read(w, "tiny", 1, 0, 3 * KIB, MIB);
+	lib_cache_settle(w);
 	/* No farewell: as if killed, but for the index. */
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
@@ -712,19 +581,19 @@ static void test_two_processes_share_one_cache(void **state)
 
 	scripted_put(w->store, "shared", 1, 3 * MIB);
 	scripted_put(w->store, "tiny", 1, 3 * KIB);
-	hold = get(w, "shared");
-	read_alone(w, "shared", 1, 0, MIB);
-	settle(w);
+	hold = lib_cache_get(w, "shared");
+	lib_cache_read_alone(w, "shared", 1, 0, MIB);
+	lib_cache_settle(w);
 	in_child(w);
 	scripted_reset(w->store);
-	read_range(w, "shared", 1, 0, 3 * MIB, 256 * KIB);
-	read_range(w, "tiny", 1, 0, 3 * KIB, MIB);
+	lib_cache_read(w, "shared", 1, 0, 3 * MIB, 256 * KIB);
+	lib_cache_read(w, "tiny", 1, 0, 3 * KIB, MIB);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
-	assert_int_equal(stats_of(w).damaged, 0);
+	assert_int_equal(lib_cache_stats(w).damaged, 0);
 	object_put(hold);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, lib_cache_setup, lib_cache_teardown)
 
 TEST_MAIN(CASE(test_a_small_object_is_fetched_whole_and_once),
 	  CASE(test_a_large_object_is_read_in_sequence),
@@ -738,12 +607,15 @@ TEST_MAIN(CASE(test_a_small_object_is_fetched_whole_and_once),
 	  CASE(test_a_wrong_small_body_is_never_shown),
 	  CASE(test_a_body_that_stays_wrong_ends_in_an_error),
 	  CASE(test_a_wrong_large_body_is_dropped_when_whole),
-	  CASE(test_a_cut_answer_is_repaired), CASE(test_a_silent_store_ends_by_the_deadline),
-	  CASE(test_a_reader_can_be_interrupted), CASE(test_nowait_answers_warm_reads_only),
+	  CASE(test_a_cut_answer_is_repaired),
+	  CASE(test_a_silent_store_ends_by_the_deadline),
+	  CASE(test_a_reader_can_be_interrupted),
+	  CASE(test_nowait_answers_warm_reads_only),
 	  CASE(test_many_readers_of_one_place_make_one_request),
-	  CASE(test_the_size_limit_holds_and_the_oldest_go), CASE(test_packs_are_evicted_too),
+	  CASE(test_the_size_limit_holds_and_the_oldest_go),
+	  CASE(test_packs_are_evicted_too),
 	  CASE(test_an_object_larger_than_the_cache_can_be_read),
 	  CASE(test_without_a_directory_it_works_in_memory),
 	  CASE(test_an_unusable_directory_is_gone_around),
-	  CASE(test_opening_a_directory_twice_is_refused), CASE(test_as_the_other_process),
-	  CASE(test_two_processes_share_one_cache))
+	  CASE(test_opening_a_directory_twice_is_refused),
+	  CASE(test_as_the_other_process), CASE(test_two_processes_share_one_cache))

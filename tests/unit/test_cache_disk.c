@@ -292,7 +292,8 @@ static void test_packs_give_back_what_was_appended(void **state)
 		memset(data, i, sizeof(data));
 		assert_int_equal(pack_read(p, id, &where[i], back, false), 0);
 		assert_memory_equal(back, data, sizeof(data));
-		assert_int_equal(pack_read_part(p, &where[i], 29000, back, 1000, true), 0);
+		assert_int_equal(pack_read_part(p, &where[i], 29000, back, 1000, true),
+				 0);
 		assert_memory_equal(back, data, 1000);
 		/* Not even a wrong index shows one as the other. */
 		assert_int_equal(pack_read(p, other, &where[i], back, false),
@@ -318,7 +319,8 @@ static bool count_item(void *arg, const struct index_item *item)
 static void test_the_index_finds_what_was_entered(void **state)
 {
 	struct world *w = *state;
-	struct index_small small = {.pack = 77, .off = 5, .ident_len = 6, .len = 7, .crc = 8};
+	struct index_small small = {
+		.pack = 77, .off = 5, .ident_len = 6, .len = 7, .crc = 8};
 	struct index_small back;
 	unsigned char hash[IDENT_HASH_SIZE] = "0123456789abcde";
 	int counts[2] = {0};

@@ -24,7 +24,10 @@
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 
-enum { KEYS = 24, READERS = 10 };
+enum {
+	KEYS = 24,
+	READERS = 10
+};
 
 struct world {
 	char dir[64];
@@ -176,7 +179,8 @@ static void run(struct world *w, const struct cache_config *config)
 		replace(w, i);
 	for (unsigned int i = 0; i < READERS; i++) {
 		readers[i] = (struct reader){w, i, malloc(MIB), malloc(MIB)};
-		assert_int_equal(pthread_create(&threads[i], NULL, read_on, &readers[i]), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, read_on, &readers[i]),
+				 0);
 	}
 	stir(w, clock_mono_ms() + (seconds ? strtoull(seconds, NULL, 10) * 1000 : 1500));
 	atomic_store(&w->stop, true);
@@ -195,7 +199,8 @@ static void run(struct world *w, const struct cache_config *config)
 		      (unsigned long long)atomic_load(&w->reads),
 		      (unsigned long long)atomic_load(&w->failures),
 		      (unsigned long long)stats.bytes_fetched,
-		      (unsigned long long)stats.evicted, (unsigned long long)stats.bypassed);
+		      (unsigned long long)stats.evicted,
+		      (unsigned long long)stats.bypassed);
 	object_forget_origin(w->cache, &w->store->origin);
 	cache_close(w->cache);
 	origin_free(&w->store->origin);

@@ -121,9 +121,8 @@ static void assert_dir(struct world *w, const char *path, bool with_lookup,
 	assert_int_equal(input_opendir(w->in, attr.ino, 0, &d), 0);
 	for (int before = -1; n.count != before;) {
 		before = n.count;
-		assert_int_equal(input_readdir(d, (uint64_t)n.count, with_lookup, 0, note,
-					       &n),
-				 0);
+		assert_int_equal(
+			input_readdir(d, (uint64_t)n.count, with_lookup, 0, note, &n), 0);
 	}
 	input_closedir(d);
 	assert_string_equal(n.text.data ? n.text.data : "", expected);
@@ -161,8 +160,8 @@ static void test_keys_that_are_no_paths_are_hidden_and_counted(void **state)
 		const char *prefix, *key;
 		bool is_dir;
 	} evil[] = {
-		{"", "..", false},   {"", "../", true},      {"", "./", true},
-		{"", "/", true},     {"d/", "d//", true},    {"d/", "d/.", false},
+		{"", "..", false},     {"", "../", true},   {"", "./", true},
+		{"", "/", true},       {"d/", "d//", true}, {"d/", "d/.", false},
 		{"d/", "d/../", true},
 	};
 	struct input_stats stats;
@@ -224,17 +223,20 @@ static void test_one_listing_answers_for_all_children(void **state)
 	scripted_reset(w->store);
 	assert_int_equal(input_opendir(w->in, dir.ino, 0, &d), 0);
 	while (n.count < 2500)
-		assert_int_equal(input_readdir(d, (uint64_t)n.count, true, 0, note, &n), 0);
+		assert_int_equal(input_readdir(d, (uint64_t)n.count, true, 0, note, &n),
+				 0);
 	/* The end, too: then the listing is complete. */
 	assert_int_equal(input_readdir(d, 2500, true, 0, note, &n), 0);
 	input_closedir(d);
 	buf_fini(&n.text);
 	for (int i = 0; i < 2500; i++) {
 		snprintf(name, sizeof(name), "f%05d", i);
-		assert_int_equal(input_lookup(w->in, dir.ino, name, TREE_NOWAIT, &attr), 0);
+		assert_int_equal(input_lookup(w->in, dir.ino, name, TREE_NOWAIT, &attr),
+				 0);
 		assert_int_equal(input_getattr(w->in, attr.ino, TREE_NOWAIT, &attr), 0);
 	}
-	assert_int_equal(input_lookup(w->in, dir.ino, "absent", TREE_NOWAIT, &attr), -ENOENT);
+	assert_int_equal(input_lookup(w->in, dir.ino, "absent", TREE_NOWAIT, &attr),
+			 -ENOENT);
 	assert_true(attr.ttl_ms > 0);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_LIST]), 3);
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_STAT]), 0);
@@ -356,7 +358,8 @@ static void test_opening_after_a_listing_needs_no_head(void **state)
 	scripted_reset(w->store);
 	assert_int_equal(walk(w, "a", &attr), 0);
 	assert_int_equal(input_open(w->in, attr.ino, TREE_NOWAIT, &file), 0);
-	assert_int_equal(input_read(file, 0, p, sizeof(p), TREE_NOWAIT, &got), TREE_E_WAIT);
+	assert_int_equal(input_read(file, 0, p, sizeof(p), TREE_NOWAIT, &got),
+			 TREE_E_WAIT);
 	assert_int_equal(input_read(file, 0, p, sizeof(p), 0, &got), 0);
 	assert_int_equal(got, 5);
 	assert_memory_equal(p, "hello", 5);
@@ -506,7 +509,8 @@ TEST_MAIN(CASE(test_keys_become_paths),
 	  CASE(test_a_listing_is_paged_to_the_reader_while_it_goes_on),
 	  CASE(test_attributes_age), CASE(test_immutable_sources_are_asked_once),
 	  CASE(test_opening_after_a_listing_needs_no_head),
-	  CASE(test_a_replaced_file_is_stale_and_then_new), CASE(test_wrong_kinds_are_refused),
+	  CASE(test_a_replaced_file_is_stale_and_then_new),
+	  CASE(test_wrong_kinds_are_refused),
 	  CASE(test_errors_of_the_store_become_eio_and_are_not_kept),
 	  CASE(test_a_silent_store_can_be_interrupted_and_times_out),
 	  CASE(test_forgotten_inodes_go_with_their_parents),

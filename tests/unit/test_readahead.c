@@ -43,8 +43,9 @@ static void test_random_reads_are_left_alone(void **state)
 	(void)state;
 	readahead_init(&ra);
 	for (int i = 0; i < 1000; i++)
-		asked += ahead(&ra, MIB + (uint64_t)rand_r(&seed) * 4096 % (GIB - 2 * MIB),
-			       64 * KIB);
+		asked +=
+			ahead(&ra, MIB + (uint64_t)rand_r(&seed) * 4096 % (GIB - 2 * MIB),
+			      64 * KIB);
 	/* A chance neighbour now and then: less than the reads by far. */
 	assert_true(asked < 1000 * 64 * KIB / 5);
 }
@@ -100,8 +101,8 @@ static void test_wrong_guesses_ask_for_more_evidence(void **state)
 	/* Pairs of neighbours, each far from the others: every window is for nothing. */
 	for (uint64_t i = 1; i < 200; i++) {
 		uint64_t off = i * 5 * MIB;
-		uint64_t n = ahead(&ra, off, 64 * KIB) +
-			     ahead(&ra, off + 64 * KIB, 64 * KIB);
+		uint64_t n =
+			ahead(&ra, off, 64 * KIB) + ahead(&ra, off + 64 * KIB, 64 * KIB);
 
 		*(i < 20 ? &early : &late) += n;
 	}
