@@ -114,6 +114,7 @@ backend_src := \
 	fs/backend/file_multi.c \
 	fs/backend/file_path.c \
 	fs/backend/file_put.c \
+	fs/backend/file_record.c \
 	fs/backend/file_snapshot.c \
 	fs/backend/http.c \
 	fs/backend/http_slot.c \

@@ -74,6 +74,19 @@ static bool has_plain_key(enum origin_op op)
 	       op != ORIGIN_MULTI_LIST;
 }
 
+/* A concurrent delete may prune the directory that the operation has just made for its
+ * object: then it is -ENOENT, which is nobody's fault, and done again. */
+static int operate(struct file_origin *f, struct origin_req *req)
+{
+	bool makes = req->op == ORIGIN_PUT || req->op == ORIGIN_COPY ||
+		     req->op == ORIGIN_APPEND || req->op == ORIGIN_MULTI_BEGIN;
+	int r = operations[req->op](f, req);
+
+	for (int i = 0; r == -ENOENT && makes && i < FILE_RACES_MAX; i++)
+		r = operations[req->op](f, req);
+	return r;
+}
+
 static int execute(struct file_origin *f, struct origin_req *req)
 {
 	struct stat st;
@@ -88,7 +101,7 @@ static int execute(struct file_origin *f, struct origin_req *req)
 	if (fstat(f->root_fd, &st) < 0 || st.st_nlink == 0)
 		return why_set(&req->why, err_origin(-ENOENT), "%s is gone",
 			       f->origin.name);
-	return req->op == ORIGIN_PROBE ? probe(f) : operations[req->op](f, req);
+	return req->op == ORIGIN_PROBE ? probe(f) : operate(f, req);
 }
 
 static void run(struct file_job *job)

@@ -15,7 +15,8 @@
 
 #define FILE_COPY_MAX (256u << 10) /* bytes moved between two looks at cancel */
 #define FILE_UPLOADS FILE_TMP_PREFIX "uploads"
-#define FILE_ID_LEN 16 /* of an upload id: hex digits */
+#define FILE_RACES_MAX 64 /* tries against renames and deletes by others */
+#define FILE_ID_LEN 16    /* of an upload id: hex digits */
 
 struct worker_pool;
 struct file_snapshot;

@@ -13,8 +13,6 @@
 #include "fs/base/cleanup.h"
 #include "fs/base/io.h"
 
-#define RACES_MAX 64 /* renames in the tree make openat2 ask for another try */
-
 int file_key_check(const char *key, struct why *why)
 {
 	int fault = path_key_check(key, strlen(key));
@@ -74,7 +72,7 @@ int file_open_beneath(const struct file_origin *f, const char *path, int flags)
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
 	};
 
-	for (int i = 0; i < RACES_MAX; i++) {
+	for (int i = 0; i < FILE_RACES_MAX; i++) {
 		long fd = syscall(SYS_openat2, f->root_fd, *path ? path : ".", &how,
 				  sizeof(how));
 
@@ -169,7 +167,7 @@ int file_place_make(const struct file_origin *f, const char *key, struct file_pl
 
 	split(key, dir, out);
 	/* A concurrent delete may prune what has just been made. */
-	for (int i = 0; fd == -ENOENT && i < RACES_MAX; i++) {
+	for (int i = 0; fd == -ENOENT && i < FILE_RACES_MAX; i++) {
 		memcpy(scratch, dir, sizeof(dir));
 		fd = file_open_beneath(f, dir, O_RDONLY | O_DIRECTORY);
 		if (fd == -ENOENT)

@@ -161,7 +161,7 @@ static int open_for_append(struct file_origin *f, struct origin_req *req,
 		fd = openat(place->dir_fd, place->name, flags | O_CREAT | O_EXCL, 0666);
 		made = fd >= 0;
 	}
-	if (fd < 0 && errno == ENOENT) {
+	if (fd < 0 && errno == ENOENT && req->off) {
 		req->off = 0;
 		return why_set(&req->why, err_origin(-ESTALE), "%s is not there",
 			       req->key);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fs/backend/file.h"
+#include "fs/base/clock.h"
 #include "fs/base/crc.h"
 #include "fs/base/io.h"
 #include "tests/unit/lib_origin.h"
@@ -233,9 +234,14 @@ static void *replace(void *arg)
 
 	for (char version = 'a'; !atomic_load(&w->stop);
 	     version = version == 'z' ? 'a' : version + 1) {
+		int fd = openat(w->fixture->dir_fd, "torn.new",
+				O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
 		memset(data, version, sizeof(data));
-		assert_int_equal(io_replace_file(w->fixture->dir_fd, "torn", data,
-						 sizeof(data), 0644),
+		assert_int_equal(io_write(fd, data, sizeof(data)), 0);
+		close(fd);
+		assert_int_equal(renameat(w->fixture->dir_fd, "torn.new",
+					  w->fixture->dir_fd, "torn"),
 				 0);
 	}
 	return NULL;
@@ -245,12 +251,13 @@ static void test_no_read_mixes_two_versions(void **state)
 {
 	struct fixture *f = *state;
 	struct rewriter w = {.fixture = f};
+	uint64_t until = clock_mono_ms() + 20000;
 	pthread_t thread;
 	int stale = 0;
 
 	write_file(f, "torn", "aaaa");
 	assert_int_equal(pthread_create(&thread, NULL, replace, &w), 0);
-	for (int i = 0; i < 2000 && (i < 200 || !stale); i++) {
+	for (int i = 0; i < 200 || (!stale && clock_mono_ms() < until); i++) {
 		struct buf b = BUF_INIT;
 		struct origin_attr attr;
 
@@ -407,6 +414,51 @@ static void test_many_requests_at_once_and_a_cancel(void **state)
 	assert_true(reqs[399].result == -ENOENT || reqs[399].result == -ECANCELED);
 }
 
+struct churn {
+	struct origin *origin;
+	const char *key;
+	int failures;
+};
+
+static void *put_and_delete(void *arg)
+{
+	struct churn *c = arg;
+
+	for (int i = 0; i < 50; i++) {
+		struct origin_req put = {
+			.op = ORIGIN_PUT, .key = c->key, .body = {.data = "x", .len = 1}};
+		struct origin_req delete = {.op = ORIGIN_DELETE, .key = c->key};
+		struct origin_req begin = {.op = ORIGIN_MULTI_BEGIN, .key = c->key};
+		struct origin_req abort_it = {.op = ORIGIN_MULTI_ABORT, .key = c->key};
+
+		c->failures += origin_call(c->origin, &put) < 0;
+		c->failures += origin_call(c->origin, &delete) < 0;
+		c->failures += origin_call(c->origin, &begin) < 0;
+		abort_it.upload_id = begin.upload_id_result;
+		c->failures += origin_call(c->origin, &abort_it) < 0;
+	}
+	return NULL;
+}
+
+static void test_directories_that_come_and_go_are_in_nobodys_way(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const keys[] = {"a/b/1", "a/b/2", "a/3", "a/b/c/4"};
+	struct churn churn[4];
+	pthread_t threads[4];
+
+	for (int i = 0; i < 4; i++) {
+		churn[i] = (struct churn){f->origin, keys[i], 0};
+		assert_int_equal(
+			pthread_create(&threads[i], NULL, put_and_delete, &churn[i]), 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(churn[i].failures, 0);
+	}
+	assert_int_equal(count_names(f, "."), 0);
+}
+
 static void test_a_deadline_that_has_passed_ends_the_request(void **state)
 {
 	struct fixture *f = *state;
@@ -430,5 +482,6 @@ TEST_MAIN(CASE(test_links_lead_nowhere), CASE(test_what_is_no_file_is_not_there)
 	  CASE(test_a_large_directory_is_paged_in_order),
 	  CASE(test_a_root_that_cannot_work_is_refused_with_a_sentence),
 	  CASE(test_a_set_id_bit_does_not_reach_the_store),
+	  CASE(test_directories_that_come_and_go_are_in_nobodys_way),
 	  CASE(test_many_requests_at_once_and_a_cancel),
 	  CASE(test_a_deadline_that_has_passed_ends_the_request))
