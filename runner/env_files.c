@@ -21,12 +21,12 @@ static int by_name(const void *a, const void *b)
 
 void env_cluster_json(const struct spec *spec, struct buf *out)
 {
-	const struct spec_role *roles[SPEC_ROLES_MAX];
+	const struct spec_role *roles[SPEC_ROLES_MAX] = {NULL};
 	struct buf b = BUF_INIT;
 
 	for (size_t i = 0; i < spec->role_count; i++)
 		roles[i] = &spec->roles[i];
-	qsort(roles, spec->role_count, sizeof(*roles), by_name);
+	qsort(roles, spec->role_count, sizeof(const struct spec_role *), by_name);
 	json_begin_object(&b, NULL);
 	for (size_t i = 0; i < spec->role_count; i++) {
 		json_begin_array(&b, roles[i]->name);

@@ -56,7 +56,7 @@ static size_t tf_members(const struct spec *spec, const struct env_task *task,
 static void put_tf_config(const struct spec *spec, const struct env_task *task,
 			  struct env *env)
 {
-	struct tf_member members[TF_MEMBERS_MAX];
+	struct tf_member members[TF_MEMBERS_MAX] = {0};
 	size_t count = tf_members(spec, task, members);
 	const char *type = task->role->name;
 	struct buf b = BUF_INIT;

@@ -34,7 +34,7 @@ int gateway_find(char out[PATH_MAX], struct why *why)
 	if (n > 0) {
 		out[n] = '\0';
 		slash = strrchr(out, '/');
-		strcpy(slash + 1, PROGRAM);
+		memcpy(slash + 1, PROGRAM, sizeof(PROGRAM));
 		if (access(out, X_OK) == 0)
 			return 0;
 	}

@@ -48,8 +48,8 @@ static int jobs_dir(char out[PATH_MAX], struct why *why)
 {
 	int r = job_root(out, why);
 
-	if (r == 0)
-		strcat(out, "/jobs"); /* job_root() leaves room */
+	if (r == 0) /* it leaves room */
+		snprintf(out + strlen(out), PATH_MAX - strlen(out), "/jobs");
 	return r;
 }
 
@@ -78,23 +78,16 @@ struct job *job_close(struct job *job)
 	return NULL;
 }
 
-static int new_job(const char *name, struct job **out, struct why *why)
+/* `root` is where all jobs are. */
+static struct job *new_job(const char *root, const char *name)
 {
 	struct job *job = xcalloc(1, sizeof(*job));
-	char dir[PATH_MAX];
-	int r;
 
 	job->dirfd = job->lock_fd = -1;
-	r = jobs_dir(dir, why);
-	if (r < 0) {
-		job_close(job);
-		return err_trace(r);
-	}
 	snprintf(job->name, sizeof(job->name), "%s", name);
-	snprintf(job->dir, sizeof(job->dir), "%.*s/%s", PATH_MAX - SPEC_NAME_MAX - 2, dir,
-		 job->name);
-	*out = job;
-	return 0;
+	snprintf(job->dir, sizeof(job->dir), "%.*s/%s", PATH_MAX - SPEC_NAME_MAX - 2,
+		 root, job->name);
+	return job;
 }
 
 /* A name that came from the command line, not from a checked spec. */
@@ -107,7 +100,7 @@ static bool is_name(const char *name)
 
 static int no_such_job(const char *name, struct why *why)
 {
-	struct job_names names;
+	struct job_names names = {0};
 	const char *near = NULL;
 
 	if (job_list(&names, NULL) == 0) {
@@ -128,13 +121,15 @@ static int no_such_job(const char *name, struct why *why)
 int job_open(const char *name, struct job **out, struct why *why)
 {
 	struct job *job;
+	char root[PATH_MAX];
 	int r;
 
 	if (!is_name(name))
 		return no_such_job(name, why);
-	r = new_job(name, &job, why);
+	r = jobs_dir(root, why);
 	if (r < 0)
 		return err_trace(r);
+	job = new_job(root, name);
 	job->dirfd = open(job->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (job->dirfd < 0) {
 		r = -errno;
@@ -178,10 +173,9 @@ int job_hold(const char *name, struct job **out, struct why *why)
 	int r;
 
 	r = jobs_dir(root, why);
-	if (r == 0)
-		r = new_job(name, &job, why);
 	if (r < 0)
 		return err_trace(r);
+	job = new_job(root, name);
 	r = io_mkdir_p(root, 0700);
 	if (r < 0)
 		why_set(why, r, "%.200s: %s", root, strerror(-r));
@@ -282,7 +276,7 @@ int job_sign(struct job *job, struct why *why)
 int job_supervisor(const struct job *job, pid_t *pid)
 {
 	_cleanup_(buf_fini) struct buf text = BUF_INIT;
-	uint64_t signed_ticks, ticks;
+	uint64_t signed_ticks, ticks = 0;
 	int number, fd;
 
 	if (io_read_file(job->dirfd, SUPERVISOR_NAME, 256, &text) < 0 || !text.data ||

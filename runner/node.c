@@ -54,7 +54,7 @@ static struct node *node_new(struct node_doc *doc, enum node_kind kind,
 
 	node->kind = kind;
 	node->place = place;
-	doc->nodes = xrealloc(doc->nodes, doc->count + 1, sizeof(*doc->nodes));
+	doc->nodes = xrealloc(doc->nodes, doc->count + 1, sizeof(struct node *));
 	doc->nodes[doc->count++] = node;
 	return node;
 }
@@ -518,8 +518,8 @@ static int emit_end(yaml_emitter_t *e, const struct node *node)
 
 static int emit_tree(yaml_emitter_t *e, const struct node *root)
 {
-	const struct node *open[WRITE_DEPTH_MAX];
-	size_t next[WRITE_DEPTH_MAX], depth = 0, written = 0;
+	const struct node *open[WRITE_DEPTH_MAX] = {NULL};
+	size_t next[WRITE_DEPTH_MAX] = {0}, depth = 0, written = 0;
 	const struct node *node = root;
 
 	for (;;) {

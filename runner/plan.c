@@ -30,13 +30,11 @@ static void path(char out[PATH_MAX], const char *dir, const char *format, ...)
 
 static void path(char out[PATH_MAX], const char *dir, const char *format, ...)
 {
-	size_t n = strlen(dir);
+	size_t n = (size_t)snprintf(out, PATH_MAX, "%s/", dir);
 	va_list args;
 	int added;
 
-	check(n + 1 < PATH_MAX);
-	memcpy(out, dir, n);
-	out[n++] = '/';
+	check(n < PATH_MAX);
 	va_start(args, format);
 	added = vsnprintf(out + n, PATH_MAX - n, format, args);
 	va_end(args);

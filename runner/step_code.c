@@ -83,7 +83,7 @@ static int exit_code_of(int error)
 
 static int take_answer(struct run *r, int from, struct why *why)
 {
-	struct answer answer;
+	struct answer answer = {0};
 	size_t got = 0;
 
 	while (got < sizeof(answer)) {

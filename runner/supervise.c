@@ -234,7 +234,7 @@ static int read_verdict(int from, struct verdict *v)
 
 static int await_start(pid_t pid, int from, struct signals *signals)
 {
-	struct verdict v;
+	struct verdict v = {0};
 	int r;
 
 	while ((r = signals_wait(signals, from, UINT64_MAX)) == SIGNALS_E_STOP)

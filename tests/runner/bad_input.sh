@@ -3,6 +3,7 @@
 # What a person can get wrong: one line each that says what to do, the documented exit
 # code, nothing left.
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 need_containers
 fake_gateway

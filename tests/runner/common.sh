@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the tests of the job runner share. Sourced after tests/lib.sh.
+# shellcheck shell=bash disable=SC2154
 
 need_containers() {
 	[ "$(id -u)" -eq 0 ] || skip "containers need root"

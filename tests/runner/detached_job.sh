@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A job in the background: list, status, logs, stop; and a supervisor that is killed.
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 need_containers
 fake_gateway

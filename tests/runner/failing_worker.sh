@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The first failure ends the job with its code and its name; output is flushed all the same.
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 need_containers
 fake_gateway

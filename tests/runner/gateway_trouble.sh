@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the runner makes of a gateway that refuses, stays behind or dies.
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 need_containers
 fake_gateway

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ctrl-C in the foreground: the job ends in order, whatever it is doing; twice hurries.
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 need_containers
 fake_gateway

@@ -3,6 +3,7 @@
 # A distributed job with code, input and output: what the containers see, what the shell
 # gets, and that nothing is left.
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 need_containers
 fake_gateway

@@ -3,6 +3,7 @@
 # Jobs on the real gateway: data out of a bucket, results into it, from and to directories;
 # a store that goes away, a gateway that is killed, output that has to wait.
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
 . "$(dirname "$0")/common.sh"
 need_containers
 [ -x "$bin/sluice" ] && [ -x "$bin/ossd" ] || skip "sluice or ossd is not built"
