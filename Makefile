@@ -409,6 +409,34 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
 lint:
 	scripts/lint
 
+# ---- installing -----------------------------------------------------------------------
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+# Where mount(8) looks for helpers, whatever the prefix.
+HELPERDIR ?= /sbin
+dest := $(DESTDIR)$(PREFIX)
+
+.PHONY: install
+install: all
+	install -d $(dest)/bin $(DESTDIR)$(HELPERDIR) $(dest)/lib/pkgconfig $(dest)/include \
+		$(dest)/share/man/man1 $(dest)/share/man/man8 \
+		$(dest)/share/bash-completion/completions
+	install -m 755 $(programs) $(dest)/bin
+	ln -sf $(PREFIX)/bin/sluice $(DESTDIR)$(HELPERDIR)/mount.sluice
+	install -m 755 $(BUILD)/libsluice.so $(dest)/lib/libsluice.so.0
+	ln -sf libsluice.so.0 $(dest)/lib/libsluice.so
+	install -m 644 $(BUILD)/libsluice.a $(dest)/lib
+	install -m 644 fs/sluice.h $(dest)/include
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' fs/sluice.pc.in \
+		> $(dest)/lib/pkgconfig/sluice.pc
+	install -m 644 fs/sluice.8 $(dest)/share/man/man8
+	install -m 644 runner/runner.1 tools/ossd.1 $(dest)/share/man/man1
+	for program in $(notdir $(programs)); do \
+		$(BUILD)/$$program completion bash \
+			> $(dest)/share/bash-completion/completions/$$program || exit 1; \
+	done
+
 .PHONY: clean
 clean:
 	rm -rf build

@@ -177,9 +177,8 @@ static void forget(struct sluice *s, uint64_t ino)
 
 static int root_attr(struct sluice *s, struct tree_attr *attr)
 {
-	return s->stack.input
-		       ? input_getattr(s->stack.input, TREE_ROOT, 0, attr)
-		       : output_getattr(s->stack.output, TREE_ROOT, 0, attr);
+	return s->stack.input ? input_getattr(s->stack.input, TREE_ROOT, 0, attr)
+			      : output_getattr(s->stack.output, TREE_ROOT, 0, attr);
 }
 
 /* The inode of the first `n` bytes of a path, with one reference. */
@@ -317,7 +316,8 @@ int sluice_list(struct sluice *s, const char *path, sluice_list_fn fn, void *arg
 
 /* ---- files ----------------------------------------------------------------------------- */
 
-static int open_input(struct sluice *s, const char *path, int flags, struct sluice_file *f)
+static int open_input(struct sluice *s, const char *path, int flags,
+		      struct sluice_file *f)
 {
 	struct tree_attr attr;
 	struct input_file *file;

@@ -51,9 +51,9 @@ struct sluice_options {
 	const char *state_dir;   /* output; one process at a time */
 	uint64_t cache_size;     /* input: bytes on disk at most */
 	uint64_t memory;         /* input: bytes of buffers at most; default 256 MiB */
-	uint64_t ttl_ms;         /* age that attributes and listings may have; default 60 s */
-	int immutable;           /* input: the source never changes */
-	int remote;              /* output: sluice_close() waits for the store */
+	uint64_t ttl_ms; /* age that attributes and listings may have; default 60 s */
+	int immutable;   /* input: the source never changes */
+	int remote;      /* output: sluice_close() waits for the store */
 };
 #define SLUICE_OPTIONS_INIT                                                              \
 	{                                                                                \
@@ -63,7 +63,8 @@ struct sluice_options {
 /* Asks the store before it returns. */
 SLUICE_API int sluice_open_input(const char *source, const struct sluice_options *options,
 				 struct sluice **out);
-SLUICE_API int sluice_open_output(const char *source, const struct sluice_options *options,
+SLUICE_API int sluice_open_output(const char *source,
+				  const struct sluice_options *options,
 				  struct sluice **out);
 
 /* All files are closed. What output has not uploaded stays in its state directory for the
@@ -82,8 +83,10 @@ SLUICE_API int sluice_stat(struct sluice *s, const char *path, struct sluice_sta
 
 /* Calls `fn` for each entry of a directory, in no order; a non-zero return ends it and is
  * what sluice_list() returns. */
-typedef int (*sluice_list_fn)(void *arg, const char *name, const struct sluice_stat *stat);
-SLUICE_API int sluice_list(struct sluice *s, const char *path, sluice_list_fn fn, void *arg);
+typedef int (*sluice_list_fn)(void *arg, const char *name,
+			      const struct sluice_stat *stat);
+SLUICE_API int sluice_list(struct sluice *s, const char *path, sluice_list_fn fn,
+			   void *arg);
 
 /* flags as open(2): O_RDONLY; with output also O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_EXCL,
  * O_APPEND. Parents must exist. */

@@ -79,3 +79,15 @@ fetched=$(jq_status .input.bytes_fetched)
 mount_sluice "file://$T/src" "$T/in" input --passthrough off --io-uring off
 same_tree
 [ "$(jq_status .fuse.passthrough.why)" = 'switched off' ] || fail "passthrough is on"
+
+# Over io_uring, where kernel and library have it: the switch is off after boot.
+switch=/sys/module/fuse/parameters/enable_uring
+if [ -w "$switch" ]; then
+	"$bin/sluice" umount "$T/in"
+	before=$(cat "$switch")
+	defer sh -c "echo $before >$switch"
+	mount_sluice "file://$T/src" "$T/in" input --cache-dir "$T/cache2" --io-uring on
+	same_tree
+	jq_status '.fuse.io_uring | .used or (.why | test("libfuse"))' >/dev/null ||
+		fail "io_uring is not used: $(jq_status .fuse.io_uring.why)"
+fi
