@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whatever is wrong is said in one line, with a documented exit code, and leaves nothing
 # mounted, no process and no socket behind.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 mkdir -p "$T/src" "$T/dir" "$T/full" "$T/store"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The ways a mount ends: in use, umount(8), SIGTERM, two of them, a process that hangs. In
 # none of them is a process left waiting or an acknowledged byte lost.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 mkdir -p "$T/mnt"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # /input over a directory: what is in the source is there, read-only, the same bytes, also
 # for many readers at once, and the cache serves it again after a new mount.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 mkdir -p "$T/src/d/deep" "$T/src/many"

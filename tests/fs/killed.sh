@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # kill -9 between close and upload: what was closed or synced is delivered by the next
 # mount, or by recover.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }

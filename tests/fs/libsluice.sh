@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A program that knows only what "make install" lays down: header, library, pkg-config.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 make -s -C "$top" install PREFIX=/usr DESTDIR="$T/root" BUILD="${BUILD:-build}" \

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The manual lists every option as the program knows it, help and completion know them too.
 #   tests/fs/man.sh --fix    writes the list into fs/sluice.8
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 page=$top/fs/sluice.8

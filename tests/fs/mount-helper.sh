@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # mount.sluice does what mount(8) and fstab expect of a helper: options by -o, names that
 # are not ours passed over, and mount's exit codes.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 mkdir -p "$T/src" "$T/mnt"

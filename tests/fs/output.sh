@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # /output over a directory: what is closed gets to the store with the same structure and
 # bytes; the commands say how far it is.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 mkdir -p "$T/store/old"

@@ -3,6 +3,7 @@
 # Who may do what: permissions of files hold for other users although the mount is open to
 # them; set-user-id and device files mean nothing; the control socket is the owner's; the
 # process leaves no trace that others can read.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 [ "$(id -u)" -eq 0 ] || skip "needs root, to be somebody else"
