@@ -12,7 +12,6 @@
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
-#include "fs/base/io.h"
 #include "fs/base/json.h"
 #include "fs/control.h"
 #include "fs/mounts.h"
@@ -93,7 +92,10 @@ int client_send(struct client *c, const char *command, uint64_t timeout_ms)
 	buf_putc(&b, '\n');
 	if (buf_error(&b) < 0)
 		return err_trace(buf_error(&b));
-	return err_trace(io_write(c->fd, b.data, b.len));
+	/* A request is far smaller than the socket's buffer: one send takes it whole. */
+	if (send(c->fd, b.data, b.len, MSG_NOSIGNAL) != (ssize_t)b.len)
+		return err_origin(errno ? -errno : -EIO);
+	return 0;
 }
 
 /* More bytes into c->in. */

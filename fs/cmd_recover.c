@@ -157,6 +157,7 @@ static int run(void *arg, int argc, char **argv)
 	if (r == 0)
 		r = config_load(config, options->state_dir, &why);
 	if (r < 0) {
+		config_fini(config);
 		free(config);
 		return cmd_fail(EXIT_CONFIG, &why);
 	}
@@ -169,6 +170,7 @@ static int run(void *arg, int argc, char **argv)
 		config->credentials = options->credentials;
 	r = config_complete(config, config->source, &why);
 	r = r < 0 ? cmd_fail(EXIT_CONFIG, &why) : recover(config, options);
+	config_fini(config);
 	free(config);
 	return r;
 }

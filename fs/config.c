@@ -309,9 +309,12 @@ static int load_members(struct config *c, json_t *root, struct why *why)
 
 		if (!json_is_string(value))
 			continue;
+		if (c->loaded_count == CONFIG_LOADED_MAX)
+			return why_set(why, -EINVAL, "too many members");
 		text = strdup(json_string_value(value));
 		if (!text)
 			return err_origin(-ENOMEM);
+		c->loaded[c->loaded_count++] = text;
 		if (!strcmp(name, "source")) {
 			c->source = text;
 			continue;
@@ -323,6 +326,12 @@ static int load_members(struct config *c, json_t *root, struct why *why)
 	if (!c->source)
 		return why_set(why, -EINVAL, "it names no source");
 	return 0;
+}
+
+void config_fini(struct config *c)
+{
+	while (c->loaded_count)
+		free(c->loaded[--c->loaded_count]);
 }
 
 int config_load(struct config *c, const char *state_dir, struct why *why)

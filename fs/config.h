@@ -24,6 +24,8 @@ enum config_when {
 	CONFIG_OFF
 };
 
+#define CONFIG_LOADED_MAX 32
+
 extern const char *const config_role[];
 extern const char *const config_auto[];
 extern const char *const config_addressing[];
@@ -43,9 +45,13 @@ struct config {
 	char cache_path[PATH_MAX], state_path[PATH_MAX], log_path[PATH_MAX];
 	uid_t owner_uid;
 	gid_t owner_gid;
-	mode_t file_bits, dir_bits; /* 0: the tree's default */
-	bool read_only, no_exec;    /* -o ro, -o noexec */
+	mode_t file_bits, dir_bits;      /* 0: the tree's default */
+	bool read_only, no_exec;         /* -o ro, -o noexec */
+	char *loaded[CONFIG_LOADED_MAX]; /* strings of config_load() */
+	size_t loaded_count;
 };
+
+void config_fini(struct config *config); /* what config_load() made */
 
 extern const struct opt_spec config_specs[];       /* all options */
 extern const struct opt_spec config_store_specs[]; /* how to reach a source */
@@ -65,5 +71,5 @@ void config_to_backend(const struct config *config, struct backend_config *out);
 
 /* <state>/mount.json: how the source is reached, for `sluice recover`. No secrets. */
 int config_save(const struct config *config);
-/* Strings of the loaded configuration live until exit. -ENOENT, -EINVAL with a sentence. */
+/* Strings last until config_fini(). -ENOENT, -EINVAL with a sentence. */
 int config_load(struct config *config, const char *state_dir, struct why *why);

@@ -385,6 +385,7 @@ static int check_state_owner(const struct config *c, struct why *why)
 			c->state_path, saved->source);
 		code = EXIT_CONFIG;
 	}
+	config_fini(saved);
 	free(saved);
 	return code;
 }

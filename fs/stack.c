@@ -161,8 +161,10 @@ int stack_open(const struct config *config, struct stack *s, struct why *why)
 
 void stack_close(struct stack *s)
 {
-	s->input = input_free(s->input);
-	s->output = output_free(s->output);
+	if (s->input)
+		s->input = input_free(s->input);
+	if (s->output)
+		s->output = output_free(s->output);
 	s->cache = cache_close(s->cache);
 	s->origin = origin_free(s->origin);
 }

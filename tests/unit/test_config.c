@@ -158,11 +158,7 @@ static void test_saved_configuration_reaches_the_same_source(void **state)
 	snprintf(path, sizeof(path), "%s/mount.json", dir);
 	unlink(path);
 	rmdir(dir);
-	free((void *)(uintptr_t)back->source);
-	free((void *)(uintptr_t)back->endpoint);
-	if (back->region)
-		free((void *)(uintptr_t)back->region);
-	free((void *)(uintptr_t)back->credentials);
+	config_fini(back);
 	test_free(back);
 	test_free(c);
 }
