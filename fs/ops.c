@@ -135,13 +135,26 @@ static void on_interrupt(fuse_req_t req, void *token)
 		input_interrupt(o->config.input, (uint64_t)(uintptr_t)token);
 }
 
+/* What workers still wait for in the store is of no use to anyone. */
+static void interrupt_all(struct ops *o)
+{
+	uint64_t last = atomic_load(&o->tokens);
+	uint64_t first = last > QUEUE_MAX ? last - QUEUE_MAX : 0;
+
+	for (uint64_t token = first + 1; o->config.input && token <= last; token++)
+		input_interrupt(o->config.input, token);
+}
+
 static void run_deferred(void *arg)
 {
 	struct call *c = arg;
 
 	if (c->ops->config.input)
 		input_set_token(c->token);
-	finish(c, fuse_req_interrupted(c->req) ? -EINTR : c->run(c, 0));
+	if (atomic_load(&c->ops->stopping) || fuse_req_interrupted(c->req))
+		finish(c, -EINTR);
+	else
+		finish(c, c->run(c, 0));
 	if (c->ops->config.input)
 		input_set_token(0);
 	free(c);
@@ -247,6 +260,8 @@ struct ops *ops_free(struct ops *o)
 {
 	if (!o)
 		return NULL;
+	atomic_store(&o->stopping, true);
+	interrupt_all(o);
 	worker_pool_free(o->workers);
 	handle_close_all(o);
 	backing_free(o->backing);

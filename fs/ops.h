@@ -32,7 +32,8 @@ struct ops_config {
 
 int ops_new(const struct ops_config *config, struct ops **out);
 void ops_set_session(struct ops *o, struct session *session);
-/* After the loop: waits for the workers. Takes NULL, returns NULL. */
+/* After the loop and before session_free(): ends the calls under way, closes what is open.
+ * Takes NULL, returns NULL. */
 struct ops *ops_free(struct ops *o);
 void ops_status_json(struct ops *o, struct buf *b);     /* members of an open object */
 void ops_last_error_json(struct ops *o, struct buf *b); /* a member, if there was one */

@@ -19,6 +19,7 @@ struct ops {
 	struct list handles; /* all that are open */
 	struct backing *backing;
 	struct worker_pool *workers;
+	atomic_bool stopping;      /* nobody waits for replies any more */
 	_Atomic uint64_t tokens;   /* last interrupt token given out */
 	_Atomic uint64_t deferred; /* calls handed to workers */
 	_Atomic uint64_t inlined;  /* calls that blocked their thread: queue full */
@@ -74,14 +75,23 @@ void call_fail(fuse_req_t req, int r);
 typedef void (*handle_close_fn)(void *file);
 struct handle {
 	struct list link;
+	atomic_bool ready;      /* the rest is filled */
 	enum backing_mode mode; /* of a file */
 	void *file;            /* struct input_file, output_file, input_dir, output_dir */
 	bool writes;           /* opened for writing: a flush does not say */
 	handle_close_fn close; /* for those that are still open at the end */
 };
+static inline struct handle *handle_of(uint64_t fh)
+{
+	struct handle *h = (struct handle *)(uintptr_t)fh;
+
+	/* The kernel orders this after the open; here the order is visible to tools too. */
+	(void)atomic_load_explicit(&h->ready, memory_order_acquire);
+	return h;
+}
 static inline struct handle *call_handle(const struct call *c)
 {
-	return (struct handle *)(uintptr_t)c->fi.fh;
+	return handle_of(c->fi.fh);
 }
 /* Grants a mode and fills fi. `fd` is taken; -1: none. NULL: no memory. */
 struct handle *handle_open(struct call *c, void *file, handle_close_fn close, int fd,

@@ -63,7 +63,11 @@ static void *handle_free(struct ops *o, struct handle *h)
 
 struct handle *handle_open_dir(struct call *c, void *dir, handle_close_fn close_dir)
 {
-	return handle_new(c, dir, close_dir);
+	struct handle *h = handle_new(c, dir, close_dir);
+
+	if (h)
+		atomic_store_explicit(&h->ready, true, memory_order_release);
+	return h;
 }
 
 void *handle_close_dir(struct ops *o, struct handle *h)
@@ -87,6 +91,7 @@ struct handle *handle_open(struct call *c, void *file, handle_close_fn close_fil
 		if (h->mode == BACKING_PASS)
 			c->fi.backing_id = id;
 #endif
+		atomic_store_explicit(&h->ready, true, memory_order_release);
 	}
 	if (fd >= 0)
 		close(fd);

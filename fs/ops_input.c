@@ -176,7 +176,7 @@ static void in_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 	struct ops *o = fuse_req_userdata(req);
 
 	(void)ino;
-	input_closedir(handle_close_dir(o, (struct handle *)(uintptr_t)fi->fh));
+	input_closedir(handle_close_dir(o, handle_of(fi->fh)));
 	fuse_reply_err(req, 0);
 }
 
@@ -263,7 +263,7 @@ static void in_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 static void in_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ops *o = fuse_req_userdata(req);
-	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
+	struct handle *h = handle_of(fi->fh);
 
 	input_close(handle_close(o, req, ino, h));
 	fuse_reply_err(req, 0);

@@ -105,7 +105,7 @@ void ops_file_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *
 	struct ops *o = fuse_req_userdata(req);
 
 	(void)ino;
-	output_closedir(handle_close_dir(o, (struct handle *)(uintptr_t)fi->fh));
+	output_closedir(handle_close_dir(o, handle_of(fi->fh)));
 	fuse_reply_err(req, 0);
 }
 
@@ -233,7 +233,7 @@ void ops_file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void ops_file_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
 		    off_t off, struct fuse_file_info *fi)
 {
-	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
+	struct handle *h = handle_of(fi->fh);
 	int r = output_write(h->file, (uint64_t)off, data, size);
 
 	(void)ino;
@@ -310,7 +310,7 @@ void ops_file_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off
 void ops_file_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		    struct fuse_file_info *fi)
 {
-	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
+	struct handle *h = handle_of(fi->fh);
 	uint64_t result = 0;
 	int r = output_lseek(h->file, (uint64_t)off, whence, &result);
 

@@ -456,8 +456,8 @@ static int end_signals(struct serve *s)
 /* Everything but the signal thread, which may not have been started. */
 static void take_down(struct serve *s)
 {
+	s->ops = ops_free(s->ops); /* its workers are done with the session then */
 	s->session = session_free(s->session);
-	s->ops = ops_free(s->ops);
 	stack_close(&s->stack);
 }
 

@@ -302,8 +302,8 @@ static void run(bool uring)
 	used = uring_used(&rig);
 	session_detach(rig.session);
 	pthread_join(rig.loop, NULL);
-	session_free(rig.session);
 	ops_free(rig.ops);
+	session_free(rig.session);
 	rmdir(rig.dir);
 	print_message("%s: %llu reads\n", uring ? "io_uring" : "classic",
 		      (unsigned long long)rig.reads);
