@@ -444,6 +444,18 @@ void content_count(struct content *c, uint64_t size)
 	atomic_fetch_add(&c->stage->used, (int64_t)(size - before));
 }
 
+void content_grow(struct content *c, uint64_t size)
+{
+	uint64_t before = atomic_load(&c->counted);
+
+	while (size > before) {
+		if (atomic_compare_exchange_weak(&c->counted, &before, size)) {
+			atomic_fetch_add(&c->stage->used, (int64_t)(size - before));
+			return;
+		}
+	}
+}
+
 uint64_t stage_used(struct stage *s)
 {
 	int64_t used = atomic_load(&s->used);

@@ -79,6 +79,7 @@ bool stage_has_room(struct stage *s, uint64_t n);
 void stage_space(struct stage *s, uint64_t *total, uint64_t *available);
 /* The owner says how large the file has become, for the account of the stage. */
 void content_count(struct content *c, uint64_t size);
+void content_grow(struct content *c, uint64_t size); /* as above, but never less */
 uint64_t stage_used(struct stage *s);
 
 /* CRC-64 of a range; -EBADMSG when the file is shorter. Blocks. */

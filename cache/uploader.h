@@ -44,6 +44,8 @@ struct upload_job {
 	struct content *content; /* CONTENT, FETCH; pinned by the owner */
 	const void *data;        /* CONTENT: bytes in memory instead */
 	const struct origin_meta *meta;
+	struct origin_attr known;  /* CONTENT: what `key` holds; is_known */
+	bool is_known;             /* the same bytes again need no request */
 	int64_t since_ns;          /* ABANDON without an id: of uploads begun since */
 	struct upload_state state; /* CONTENT: initialised; ABANDON: its upload_id */
 	/* From a worker, before the next step. Negative fails the job with that errno. */

@@ -62,8 +62,9 @@ void content_drop_retained(struct output *o, struct node *n)
 }
 
 /* Keeps the bytes of a closed, delivered file for whoever opens it next. */
-static void retain(struct output *o, struct node *n)
+void content_retain(struct output *o, struct node *n)
 {
+	lock_assert_held(&o->lock);
 	if (!list_empty(&n->retained))
 		return;
 	list_push_back(&o->retained, &n->retained);
@@ -92,8 +93,8 @@ int content_wait_room(struct output *o, uint64_t n)
 		} else if (o->bytes_stored != stored) {
 			stored = o->bytes_stored;
 			since = now;
-		} else if (o->pending_count == 0 || now - since > ROOM_STALL_MS ||
-			   o->stopping) {
+		} else if ((o->pending_count == 0 && !stage_has_doomed(o->stage)) ||
+			   now - since > ROOM_STALL_MS || o->stopping) {
 			return err_origin(-ENOSPC);
 		}
 		lock_wait(&o->lock, &o->changed, now + ROOM_WAIT_MS);
@@ -256,7 +257,7 @@ void content_close(struct output *o, struct node *n)
 	}
 	content_unpin(n->live);
 	if (n->parent && !n->acked && !atomic_load(&n->changed) && n->error == 0) {
-		retain(o, n);
+		content_retain(o, n);
 		return;
 	}
 	/* Not acknowledged: no flush came, or it failed and the program knows. */

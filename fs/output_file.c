@@ -264,6 +264,8 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 		    (uint64_t)st.st_size > at)
 			at = (uint64_t)st.st_size;
 		r = io_pwrite(content_fd(node->live), p, n, at);
+		if (r == 0)
+			content_grow(node->live, at + n);
 		/* Behind the write: an acknowledgement in between has it, or comes again. */
 		atomic_store(&node->changed, true);
 		pthread_rwlock_unlock(&node->io);

@@ -285,6 +285,8 @@ int content_open(struct output *o,
 void content_close(struct output *o, struct node *n);         /* last close */
 void content_update_frozen(struct node *n);                   /* lock held */
 void content_drop_retained(struct output *o, struct node *n); /* lock held */
+/* Keeps the bytes of a closed, delivered file for whoever opens it next. Lock held. */
+void content_retain(struct output *o, struct node *n);
 /* Waits for space as long as the uploader may free some. */
 int content_wait_room(struct output *o, uint64_t n);
 

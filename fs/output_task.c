@@ -61,6 +61,16 @@ static int fill_content(struct output *o, struct task *t)
 			      u ? u->part_size : part_size_of(o));
 	if (r < 0)
 		return err_trace(r);
+	/* Opened for writing and closed without a change: the store has it. */
+	if (n->stored.key && !n->displaced && !n->meta_dirty &&
+	    strcmp(n->stored.key, t->key) == 0) {
+		t->job.is_known = true;
+		t->job.known = (struct origin_attr){.size = n->stored.size,
+						    .crc64 = n->stored.crc64,
+						    .has_crc64 = n->stored.has_crc64,
+						    .mtime_ns = n->stored.mtime_ns};
+		memcpy(t->job.known.etag, n->stored.etag, sizeof(n->stored.etag));
+	}
 	if (!u || t->job.state.part_size != u->part_size || t->job.state.part_count == 0)
 		return 0;
 	upload_state_resume(&t->job.state, u->upload_id);
@@ -332,6 +342,14 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 		*drop = n->acked;
 		n->acked = NULL;
 		n->publish = false;
+		/* Small enough that keeping it never means dropping it at once: its file may
+		 * not go before this transaction is durable. */
+		if (n->parent && n->opens == 0 && !n->live &&
+		    n->acked_size <= OUTPUT_RETAIN_BYTES / 4) {
+			n->live = *drop;
+			*drop = NULL;
+			content_retain(o, n);
+		}
 	}
 	o->files_stored++;
 	o->bytes_stored += t->job.state.size;

@@ -466,7 +466,95 @@ static void test_remote_durability_waits_for_the_store(void **state)
 	tear_down(&t);
 }
 
-TEST_MAIN(cmocka_unit_test(test_a_closed_file_reaches_the_store),
+static void test_writers_wait_for_space_instead_of_failing(void **state)
+{
+	static char data[64 << 10];
+	char name[16];
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	t.o = output_free(t.o);
+	t.config.stage_size_max = 256 << 10;
+	start(&t);
+	/* Sixteen times as much as the stage may hold. */
+	for (int i = 0; i < 64; i++) {
+		struct output_file *f;
+
+		snprintf(name, sizeof(name), "f%d", i);
+		f = open_for(&t, name, O_CREAT | O_WRONLY);
+		assert_int_equal(output_write(f, 0, data, sizeof(data)), 0);
+		close_file(f);
+	}
+	drain(&t);
+	/* One that cannot fit however long it waits. */
+	{
+		struct output_file *f = open_for(&t, "large", O_CREAT | O_WRONLY);
+		uint64_t off = 0;
+		int r;
+
+		do {
+			r = output_write(f, off, data, sizeof(data));
+			off += sizeof(data);
+		} while (r == 0 && off < (1 << 20));
+		assert_int_equal(r, -ENOSPC);
+		close_file(f);
+	}
+	drain(&t);
+	tear_down(&t);
+}
+
+static void test_a_close_without_a_change_sends_nothing(void **state)
+{
+	struct origin_attr before, after;
+	struct output_file *f;
+	struct rig t;
+	int fd;
+
+	(void)state;
+	set_up(&t);
+	put(&t, "f", "same");
+	drain(&t);
+	assert_int_equal(lib_stat(t.origin, "f", &before), 0);
+	f = open_for(&t, "f", O_RDWR);
+	fd = output_backing_fd(f);
+	assert_true(fd >= 0);
+	close(fd);
+	close_file(f);
+	drain(&t);
+	assert_int_equal(lib_stat(t.origin, "f", &after), 0);
+	assert_string_equal(before.etag, after.etag);
+	tear_down(&t);
+}
+
+static void test_writes_behind_our_back_are_acknowledged(void **state)
+{
+	struct output_file *f;
+	struct rig t;
+	int fd;
+
+	(void)state;
+	set_up(&t);
+	f = open_for(&t, "f", O_CREAT | O_RDWR);
+	fd = output_backing_fd(f);
+	assert_true(fd >= 0);
+	assert_int_equal(io_pwrite(fd, "first", 5, 0), 0);
+	assert_int_equal(output_flush(f), 0);
+	/* Open again while the first version may be on its way, written in place. */
+	assert_int_equal(io_pwrite(fd, "SECOND", 6, 0), 0);
+	close(fd);
+	close_file(f);
+	drain(&t);
+	lib_assert_content(t.origin, "f", "SECOND");
+	restart(&t);
+	assert_reads(&t, "f", "SECOND");
+	tear_down(&t);
+}
+
+TEST_MAIN(cmocka_unit_test(test_writers_wait_for_space_instead_of_failing),
+	  cmocka_unit_test(test_a_close_without_a_change_sends_nothing),
+	  cmocka_unit_test(test_writes_behind_our_back_are_acknowledged),
+	  cmocka_unit_test(test_a_closed_file_reaches_the_store),
 	  cmocka_unit_test(test_what_the_store_holds_is_there),
 	  cmocka_unit_test(test_a_large_file_goes_in_parts),
 	  cmocka_unit_test(test_an_acknowledged_file_survives_a_restart),

@@ -238,8 +238,9 @@ static void compare(struct origin *origin, char last)
 	}
 }
 
-/* Runs the story until it is killed. Returns the last promise, '@' for none; sets *killed. */
-static char run(const struct place *p, const char *point, bool *killed)
+/* Runs the story until it is killed: at a point, or (point NULL) after some time. Returns
+ * the last promise, '@' for none; sets *killed. */
+static char run(const struct place *p, const char *point, uint64_t after_ms, bool *killed)
 {
 	char last = '@', step;
 	int pipes[2], status;
@@ -250,18 +251,24 @@ static char run(const struct place *p, const char *point, bool *killed)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		close(pipes[0]);
-		setenv("SLUICE_KILL_AT", point, 1);
+		if (point)
+			setenv("SLUICE_KILL_AT", point, 1);
 		alarm(60);
 		story(p, pipes[1]);
 	}
 	close(pipes[1]);
+	if (!point) {
+		clock_sleep_ms(after_ms);
+		kill(pid, SIGKILL);
+	}
 	while (read(pipes[0], &step, 1) == 1)
 		last = step;
 	close(pipes[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	*killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 	if (!*killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-		fail_msg("%s: the story ended with status %x", point, status);
+		fail_msg("%s: the story ended with status %x", point ? point : "-",
+			 status);
 	return last;
 }
 
@@ -292,12 +299,22 @@ static void recover_and_compare(const struct place *p, char last)
 	origin_free(origin);
 }
 
+/* SLUICE_CRASH=full: more of each, minutes instead of seconds. */
+static bool is_full(void)
+{
+	const char *how = getenv("SLUICE_CRASH");
+
+	return how && strcmp(how, "full") == 0;
+}
+
 static void test_every_kill_point_keeps_every_promise(void **state)
 {
+	int count = is_full() ? 12 : 2;
+
 	(void)state;
 	log_set_fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
 	for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
-		for (int n = 1; n <= 4; n++) {
+		for (int n = 1; n <= count; n++) {
 			struct place p;
 			char point[64];
 			bool killed;
@@ -305,7 +322,7 @@ static void test_every_kill_point_keeps_every_promise(void **state)
 
 			snprintf(point, sizeof(point), "%s:%d", points[i], n);
 			make_place(&p);
-			last = run(&p, point, &killed);
+			last = run(&p, point, 0, &killed);
 			if (killed) {
 				recover_and_compare(&p, last);
 			} else if (n == 1) {
@@ -318,4 +335,24 @@ static void test_every_kill_point_keeps_every_promise(void **state)
 	}
 }
 
-TEST_MAIN(cmocka_unit_test(test_every_kill_point_keeps_every_promise))
+static void test_a_kill_at_any_moment_keeps_every_promise(void **state)
+{
+	int count = is_full() ? 200 : 10;
+
+	(void)state;
+	log_set_fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+	for (int i = 0; i < count; i++) {
+		uint64_t after_ms = clock_random() % 300;
+		struct place p;
+		bool killed;
+		char last;
+
+		make_place(&p);
+		last = run(&p, NULL, after_ms, &killed);
+		recover_and_compare(&p, last);
+		io_remove_tree(AT_FDCWD, p.dir);
+	}
+}
+
+TEST_MAIN(cmocka_unit_test(test_every_kill_point_keeps_every_promise),
+	  cmocka_unit_test(test_a_kill_at_any_moment_keeps_every_promise))
