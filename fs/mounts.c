@@ -166,7 +166,7 @@ static int walk(mounts_fn fn, void *arg)
 
 struct find {
 	const char *dir;
-	struct mounts_entry *out;
+	struct mounts_entry last; /* that matched */
 	bool found;
 };
 
@@ -175,7 +175,7 @@ static int match_dir(void *arg, const struct mounts_entry *entry)
 	struct find *f = arg;
 
 	if (!strcmp(entry->dir, f->dir)) {
-		*f->out = *entry; /* a later line lies above an earlier one */
+		f->last = *entry; /* a later line lies above an earlier one */
 		f->found = true;
 	}
 	return 0;
@@ -183,12 +183,15 @@ static int match_dir(void *arg, const struct mounts_entry *entry)
 
 int mounts_find(const char *dir, struct mounts_entry *out)
 {
-	struct find f = {dir, out, false};
+	struct find f = {.dir = dir};
 	int r = walk(match_dir, &f);
 
 	if (r < 0)
 		return err_trace(r);
-	return f.found ? 0 : MOUNTS_E_NONE;
+	if (!f.found)
+		return MOUNTS_E_NONE;
+	*out = f.last;
+	return 0;
 }
 
 struct each {
