@@ -227,7 +227,7 @@ static int send_signal(struct engine *engine, const char *name, int number,
 		       struct why *why)
 {
 	struct engine_runc *e = runc_of(engine);
-	enum engine_state now;
+	enum engine_state now = ENGINE_RUNNING;
 	char text[16];
 	int r;
 

@@ -60,7 +60,7 @@ size_t logs_term_clean(char *out, const char *text, size_t n)
 	size_t at = 0, i = 0;
 
 	while (i < n) {
-		size_t m = i;
+		size_t m;
 
 		/* A colour: ESC [ digits and semicolons m. */
 		if (text[i] == '\x1b' && i + 1 < n && text[i + 1] == '[') {

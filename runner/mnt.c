@@ -159,7 +159,7 @@ int mnt_share(const char *dir, struct why *why)
 {
 	_cleanup_(close_fdp) int below = -1, top = -1;
 	char below_path[32], top_path[32];
-	struct stat a, b;
+	struct stat a = {0}, b = {0};
 	bool fresh = !mnt_is_mounted(dir);
 
 	below = open_dir(dir, below_path, &a);

@@ -255,7 +255,7 @@ int proc_run(const struct proc_options *options, struct buf *output, uint64_t ti
 	struct proc_options o = *options;
 	uint64_t deadline = deadline_of(timeout_ms);
 	int fds[2], r;
-	pid_t pid;
+	pid_t pid = -1;
 
 	if (pipe2(fds, O_CLOEXEC))
 		return err_origin(-errno);

@@ -59,7 +59,7 @@ int runc_open(struct runc *rc, struct why *why)
 		return err_trace(run);
 	if (!realpath(dir && *dir ? dir : "/run/sluice", real))
 		return err_origin(-errno);
-	strcpy(rc->run_dir, real);
+	memcpy(rc->run_dir, real, strlen(real) + 1);
 	r = path_join(rc->root, sizeof(rc->root), rc->run_dir, "runc");
 	if (r)
 		return err_trace(r);

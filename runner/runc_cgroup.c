@@ -37,7 +37,7 @@ static void add_hierarchy(const struct mnt_line *m, void *arg)
 	if ((!v2 && strcmp(m->fstype, "cgroup")) || h->count == HIERARCHY_MAX ||
 	    strlen(m->point) >= sizeof(h->at[0].path))
 		return;
-	strcpy(h->at[h->count].path, m->point);
+	snprintf(h->at[h->count].path, sizeof(h->at[0].path), "%s", m->point);
 	snprintf(h->at[h->count].options, sizeof(h->at[0].options), "%s", m->options);
 	h->at[h->count++].v2 = v2;
 }

@@ -261,6 +261,6 @@ int runc_rootfs_new(struct runc_rootfs *out, const struct engine_container *c,
 		return err_trace(r);
 	}
 	out->mount_ns = w.mount_ns;
-	strcpy(out->path, w.rootfs);
+	memcpy(out->path, w.rootfs, sizeof(out->path));
 	return 0;
 }

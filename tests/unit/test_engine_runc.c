@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedded engine with real containers: needs root and runc, else every case is
- * skipped. Everything lives under one temporary directory. */
+/* The embedded engine with real containers. */
 #include "tests/unit/test.h"
 
 #include <errno.h>
@@ -9,185 +8,47 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fs/base/buf.h"
 #include "fs/base/clock.h"
 #include "fs/base/io.h"
-#include "runner/engine.h"
 #include "runner/mnt.h"
-#include "runner/runc.h"
-
-#define PEERS 3
-#define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-static char marker[32];       /* argument of sleep that no other process has */
-static char top[64];          /* of all cases */
-static struct engine *engine; /* NULL: skip */
-static struct engine_peer peers[PEERS] = {
-	{.hostname = "ps-0"}, {.hostname = "worker-0"}, {.hostname = "worker-1"}};
-static const char *const plain_env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/root",
-					NULL};
-
-static const char *sub(const char *name)
-{
-	static char path[16][PATH_MAX]; /* so many may be in use at once */
-	static int turn;
-	char *p = path[turn++ % 16];
-
-	snprintf(p, PATH_MAX, "%s/%s", top, name);
-	return p;
-}
-
-static int setup_all(void **state)
-{
-	struct why why;
-
-	(void)state;
-	snprintf(top, sizeof(top), "/tmp/sluice-engine.XXXXXX");
-	if (!mkdtemp(top))
-		return -1;
-	snprintf(marker, sizeof(marker), "9%d.125", getpid());
-	setenv("SLUICE_RUN_DIR", sub("run"), 1);
-	if (engine_open("runc", &engine, &why)) {
-		fprintf(stderr, "skipping: %s\n", why.text);
-		engine = NULL;
-		return 0;
-	}
-	if (engine->ops->probe(engine, &why)) {
-		fprintf(stderr, "%s\n", why.text);
-		return -1;
-	}
-	return mkdir(sub("net"), 0700) ||
-	       engine->ops->network_create(engine, "job", sub("net"), peers, PEERS, &why);
-}
-
-static int teardown_all(void **state)
-{
-	struct why why;
-
-	(void)state;
-	if (engine) {
-		engine->ops->network_remove(engine, "job", sub("net"), &why);
-		engine_free(engine);
-	}
-	if (mnt_unshare(top, NULL)) /* what a case that failed has left */
-		return -1;
-	return io_remove_tree(AT_FDCWD, top);
-}
-
-/* ---- helpers --------------------------------------------------------------------------- */
-
-static struct engine_container container(const char *host, const char *const *argv)
-{
-	static char names[4][64], dirs[4][PATH_MAX];
-	static int turn;
-	int i = turn++ % 4;
-	char log[PATH_MAX];
-
-	snprintf(names[i], sizeof(names[i]), "job-%s", host);
-	snprintf(dirs[i], sizeof(dirs[i]), "%s/%s", top, names[i]);
-	mkdir(dirs[i], 0700);
-	snprintf(log, sizeof(log), "%.100s.log", dirs[i]);
-	return (struct engine_container){
-		.job = "job",
-		.name = names[i],
-		.hostname = host,
-		.image = "host",
-		.argv = argv,
-		.env = plain_env,
-		.workdir = "/",
-		.state_dir = dirs[i],
-		.log_fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC,
-			       0600),
-	};
-}
-
-static void begin(const struct engine_container *c)
-{
-	struct why why = {{0}};
-
-	if (engine->ops->create(engine, c, &why) ||
-	    engine->ops->start(engine, c->name, &why))
-		fail_msg("%s", why.text);
-}
-
-static char output[65536];
-
-/* Waits, removes, fills `output`; returns the exit status. */
-static int finish(const struct engine_container *c, bool *oom)
-{
-	struct why why = {{0}};
-	struct buf b = BUF_INIT;
-	int status = -1;
-	bool dummy;
-
-	if (engine->ops->wait(engine, c->name, 60000, &status, oom ? oom : &dummy, &why))
-		fail_msg("%s", why.text);
-	if (engine->ops->remove(engine, c->name, c->state_dir, &why))
-		fail_msg("%s", why.text);
-	close(c->log_fd);
-	assert_int_equal(rmdir(c->state_dir), 0); /* remove() left it empty */
-	snprintf(output, sizeof(output), "%s.log", c->state_dir);
-	io_read_file(AT_FDCWD, output, sizeof(output) - 1, &b);
-	snprintf(output, sizeof(output), "%s", b.data ? b.data : "");
-	buf_fini(&b);
-	return status;
-}
-
-static int run(const struct engine_container *c)
-{
-	begin(c);
-	return finish(c, NULL);
-}
-
-static int run_sh(const char *text)
-{
-	struct engine_container c = container("worker-0", ARGV("sh", "-c", text));
-
-	return run(&c);
-}
-
-#define NEEDS_ENGINE()                                                                   \
-	(void)state;                                                                     \
-	if (!engine)                                                                     \
-		skip();
+#include "tests/unit/lib_box.h"
 
 /* ---- cases ----------------------------------------------------------------------------- */
 
 static void test_exit_status_is_the_commands(void **state)
 {
 	NEEDS_ENGINE();
-	assert_int_equal(run_sh("echo hello; exit 7"), 7);
-	assert_string_equal(output, "hello\n");
-	assert_int_equal(run_sh("kill -9 $$"), 137);
-	assert_int_equal(run_sh("exec no-such-program"), 127);
+	assert_int_equal(box_sh("echo hello; exit 7"), 7);
+	assert_string_equal(box_output, "hello\n");
+	assert_int_equal(box_sh("kill -9 $$"), 137);
+	assert_int_equal(box_sh("exec no-such-program"), 127);
 }
 
 static void test_missing_command_exits_127_and_says_so(void **state)
 {
-	struct engine_container c = container("worker-0", ARGV("no-such-program"));
+	struct engine_container c = box_describe("worker-0", ARGV("no-such-program"));
 
 	NEEDS_ENGINE();
-	assert_int_equal(run(&c), 127);
-	assert_non_null(strstr(output, "no-such-program: no such command"));
+	assert_int_equal(box_run(&c), 127);
+	assert_non_null(strstr(box_output, "no-such-program: no such command"));
 }
 
 static void test_environment_is_exactly_what_was_given(void **state)
 {
 	const char *const env[] = {"PATH=/usr/bin:/bin", "TF_CONFIG={\"a\": \"b c\"}",
 				   "HOME=/x", "EMPTY=", NULL};
-	struct engine_container c = container("worker-0", ARGV("env"));
+	struct engine_container c = box_describe("worker-0", ARGV("env"));
 
 	NEEDS_ENGINE();
 	setenv("SLUICE_TEST_CANARY", "secret", 1);
 	c.env = env;
-	assert_int_equal(run(&c), 0);
+	assert_int_equal(box_run(&c), 0);
 	assert_string_equal(
-		output,
+		box_output,
 		"PATH=/usr/bin:/bin\nTF_CONFIG={\"a\": \"b c\"}\nHOME=/x\nEMPTY=\n");
 	unsetenv("SLUICE_TEST_CANARY");
 }
@@ -195,7 +56,7 @@ static void test_environment_is_exactly_what_was_given(void **state)
 static void test_container_has_three_descriptors_and_its_own_directory(void **state)
 {
 	int leak = open("/etc/passwd", O_RDONLY); /* inheritable: that is the point */
-	struct engine_container c = container(
+	struct engine_container c = box_describe(
 		"worker-0", ARGV("python3", "-c",
 				 "import os\n"
 				 "fds=[int(f) for f in os.listdir('/proc/self/fd')]\n"
@@ -205,16 +66,16 @@ static void test_container_has_three_descriptors_and_its_own_directory(void **st
 
 	NEEDS_ENGINE();
 	c.workdir = "/code/sub";
-	assert_int_equal(run(&c), 0);
+	assert_int_equal(box_run(&c), 0);
 	close(leak);
-	assert_string_equal(output, "[0, 1, 2] /code/sub\n['0', '1', '2']\n");
+	assert_string_equal(box_output, "[0, 1, 2] /code/sub\n['0', '1', '2']\n");
 }
 
 static void test_host_image_shows_programs_and_no_secrets(void **state)
 {
 	NEEDS_ENGINE();
 	assert_int_equal(
-		run_sh("ls -A /root /home /tmp /var/lib /mnt /srv | grep -v : | grep .;"
+		box_sh("ls -A /root /home /tmp /var/lib /mnt /srv | grep -v : | grep .;"
 		       "ls /etc/shadow /etc/gshadow /etc/sudoers /etc/ssl/private "
 		       "/etc/ssh 2>&1 | grep -v 'No such file';"
 		       "find / -xdev ! -perm -o=r -a ! -type l ! -path '/proc*' "
@@ -223,14 +84,14 @@ static void test_host_image_shows_programs_and_no_secrets(void **state)
 		       "test -s /etc/passwd && touch /tmp/mine /etc/mine && "
 		       "python3 -c 'print(\"works\")'"),
 		0);
-	assert_string_equal(output, "works\n");
+	assert_string_equal(box_output, "works\n");
 	assert_int_equal(access("/etc/mine", F_OK), -1);
 }
 
 static void test_root_in_the_container_is_not_root_of_the_host(void **state)
 {
 	NEEDS_ENGINE();
-	assert_int_equal(run_sh("grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status;"
+	assert_int_equal(box_sh("grep -E '^(NoNewPrivs|CapEff|CapBnd)' /proc/self/status;"
 				"for c in 'mount -t tmpfs x /mnt' 'unshare -U true' "
 				"'mknod /tmp/d b 254 0' 'chroot / true' "
 				"'sh -c \"echo 1 >/proc/sys/kernel/panic\"' "
@@ -238,7 +99,7 @@ static void test_root_in_the_container_is_not_root_of_the_host(void **state)
 				"'dmesg' 'hostname x'; do "
 				"eval $c >/dev/null 2>&1 && echo \"could: $c\"; done; :"),
 			 0);
-	assert_string_equal(output,
+	assert_string_equal(box_output,
 			    "CapEff:\t00000000000004fb\nCapBnd:\t00000000000004fb\n"
 			    "NoNewPrivs:\t1\n");
 }
@@ -255,11 +116,11 @@ static void test_paths_to_hide_are_hidden(void **state)
 	assert_non_null(mkdtemp(dir));
 	chmod(dir, 0755);
 	snprintf(text, sizeof(text), "ls %s", dir);
-	c = container("worker-0", ARGV("sh", "-c", text));
-	assert_int_equal(run(&c), 0);
-	c = container("worker-0", ARGV("sh", "-c", text));
+	c = box_describe("worker-0", ARGV("sh", "-c", text));
+	assert_int_equal(box_run(&c), 0);
+	c = box_describe("worker-0", ARGV("sh", "-c", text));
 	c.hide = hide;
-	assert_int_equal(run(&c), 2);
+	assert_int_equal(box_run(&c), 2);
 	assert_int_equal(rmdir(dir), 0);
 }
 
@@ -279,41 +140,42 @@ static void test_names_resolve_and_connect(void **state)
 		"except OSError as e: print(e.errno)\n"
 		"try: socket.gethostbyname('example.com'); print('RESOLVED')\n"
 		"except OSError: print('no name')\n";
-	struct engine_container ps = container("ps-0", ARGV("python3", "-c", server)),
-				w = container("worker-1", ARGV("python3", "-c", client));
+	struct engine_container ps = box_describe("ps-0", ARGV("python3", "-c", server)),
+				w = box_describe("worker-1",
+						 ARGV("python3", "-c", client));
 	char expected[100];
 
 	NEEDS_ENGINE();
-	begin(&ps);
-	begin(&w);
-	assert_int_equal(finish(&w, NULL), 0);
+	box_begin(&ps);
+	box_begin(&w);
+	assert_int_equal(box_finish(&w, NULL), 0);
 	snprintf(expected, sizeof(expected), "from ps worker-1\n%d\nno name\n",
 		 ENETUNREACH);
-	assert_string_equal(output, expected);
-	assert_int_equal(finish(&ps, NULL), 0);
+	assert_string_equal(box_output, expected);
+	assert_int_equal(box_finish(&ps, NULL), 0);
 }
 
 static void test_memory_limit_kills_and_is_named(void **state)
 {
 	struct engine_container c =
-		container("worker-0", ARGV("python3", "-c", "x = b'x' * (300 << 20)"));
+		box_describe("worker-0", ARGV("python3", "-c", "x = b'x' * (300 << 20)"));
 	bool oom = false;
 
 	NEEDS_ENGINE();
 	c.memory_bytes = 64 << 20;
-	begin(&c);
-	assert_int_equal(finish(&c, &oom), 137);
+	box_begin(&c);
+	assert_int_equal(box_finish(&c, &oom), 137);
 	assert_true(oom);
-	c = container("worker-0", ARGV("sh", "-c", "kill -9 $$"));
+	c = box_describe("worker-0", ARGV("sh", "-c", "kill -9 $$"));
 	c.memory_bytes = 64 << 20;
-	begin(&c);
-	assert_int_equal(finish(&c, &oom), 137);
+	box_begin(&c);
+	assert_int_equal(box_finish(&c, &oom), 137);
 	assert_false(oom);
 }
 
 static void test_cpu_limit_slows(void **state)
 {
-	struct engine_container c = container(
+	struct engine_container c = box_describe(
 		"worker-0",
 		ARGV("python3", "-c",
 		     "import time\n"
@@ -323,45 +185,46 @@ static void test_cpu_limit_slows(void **state)
 
 	NEEDS_ENGINE();
 	c.cpu_millis = 250;
-	assert_int_equal(run(&c), 0);
-	assert_string_equal(output, "True\n");
+	assert_int_equal(box_run(&c), 0);
+	assert_string_equal(box_output, "True\n");
 }
 
 static void test_number_of_processes_is_limited(void **state)
 {
-	struct engine_container c = container(
+	struct engine_container c = box_describe(
 		"worker-0",
 		ARGV("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 5 & done"));
 
 	NEEDS_ENGINE();
 	c.pids_max = 5;
-	assert_int_not_equal(run(&c), 0);
+	assert_int_not_equal(box_run(&c), 0);
 }
 
 static void test_sigterm_ends_a_command_without_a_handler(void **state)
 {
-	struct engine_container c = container("worker-0", ARGV("sleep", "100"));
+	struct engine_container c = box_describe("worker-0", ARGV("sleep", "100"));
 	struct why why;
 	int status;
 	bool oom;
 
 	NEEDS_ENGINE();
-	begin(&c);
-	assert_int_equal(engine->ops->wait(engine, c.name, 100, &status, &oom, &why),
-			 ENGINE_E_TIMEOUT);
-	assert_int_equal(engine->ops->signal(engine, c.name, SIGTERM, &why), 0);
-	assert_int_equal(engine->ops->wait(engine, c.name, 10000, &status, &oom, &why),
-			 0);
+	box_begin(&c);
+	assert_int_equal(
+		box_engine->ops->wait(box_engine, c.name, 100, &status, &oom, &why),
+		ENGINE_E_TIMEOUT);
+	assert_int_equal(box_engine->ops->signal(box_engine, c.name, SIGTERM, &why), 0);
+	assert_int_equal(
+		box_engine->ops->wait(box_engine, c.name, 10000, &status, &oom, &why), 0);
 	assert_int_equal(status, 128 + SIGTERM);
 	/* After the end it is not an error. */
-	assert_int_equal(engine->ops->signal(engine, c.name, SIGTERM, &why), 0);
-	assert_int_equal(finish(&c, NULL), 128 + SIGTERM);
-	assert_int_equal(engine->ops->signal(engine, c.name, SIGTERM, &why), 0);
+	assert_int_equal(box_engine->ops->signal(box_engine, c.name, SIGTERM, &why), 0);
+	assert_int_equal(box_finish(&c, NULL), 128 + SIGTERM);
+	assert_int_equal(box_engine->ops->signal(box_engine, c.name, SIGTERM, &why), 0);
 }
 
 static void test_state_follows_the_container(void **state)
 {
-	struct engine_container c = container("worker-0", ARGV("sleep", "0.3"));
+	struct engine_container c = box_describe("worker-0", ARGV("sleep", "0.3"));
 	enum engine_state now;
 	struct engine *other;
 	struct why why;
@@ -369,23 +232,23 @@ static void test_state_follows_the_container(void **state)
 	NEEDS_ENGINE();
 	assert_int_equal(engine_open("runc", &other, &why),
 			 0); /* another process's view */
-	assert_int_equal(engine->ops->state(engine, c.name, &now), 0);
+	assert_int_equal(box_engine->ops->state(box_engine, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_ABSENT);
-	assert_int_equal(engine->ops->create(engine, &c, &why), 0);
-	assert_int_equal(engine->ops->state(engine, c.name, &now), 0);
+	assert_int_equal(box_engine->ops->create(box_engine, &c, &why), 0);
+	assert_int_equal(box_engine->ops->state(box_engine, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_CREATED);
 	assert_int_equal(other->ops->state(other, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_CREATED);
-	assert_int_equal(engine->ops->start(engine, c.name, &why), 0);
+	assert_int_equal(box_engine->ops->start(box_engine, c.name, &why), 0);
 	assert_int_equal(other->ops->state(other, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_RUNNING);
-	assert_int_equal(engine->ops->create(engine, &c, &why), -EEXIST);
+	assert_int_equal(box_engine->ops->create(box_engine, &c, &why), -EEXIST);
 	clock_sleep_ms(600);
-	assert_int_equal(engine->ops->state(engine, c.name, &now), 0);
+	assert_int_equal(box_engine->ops->state(box_engine, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_EXITED);
 	assert_int_equal(other->ops->state(other, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_EXITED);
-	assert_int_equal(finish(&c, NULL), 0);
+	assert_int_equal(box_finish(&c, NULL), 0);
 	assert_int_equal(other->ops->state(other, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_ABSENT);
 	engine_free(other);
@@ -394,26 +257,26 @@ static void test_state_follows_the_container(void **state)
 static void test_mounts_read_only_and_links(void **state)
 {
 	const struct engine_mount mounts[] = {
-		{.source = sub("in"), .target = "/input", .read_only = true},
-		{.source = sub("out"), .target = "/output"}};
+		{.source = box_path("in"), .target = "/input", .read_only = true},
+		{.source = box_path("out"), .target = "/output"}};
 	const struct engine_link links[] = {{.path = "/data", .to = "/input"}};
-	struct engine_container c =
-		container("worker-0", ARGV("sh", "-c",
-					   "cat /input/a /data/a; echo new >/output/b;"
-					   "touch /input/c 2>/dev/null || echo refused"));
+	struct engine_container c = box_describe(
+		"worker-0", ARGV("sh", "-c",
+				 "cat /input/a /data/a; echo new >/output/b;"
+				 "touch /input/c 2>/dev/null || echo refused"));
 	struct buf b = BUF_INIT;
 
 	NEEDS_ENGINE();
-	mkdir(sub("in"), 0755);
-	mkdir(sub("out"), 0755);
-	close(open(sub("in/a"), O_CREAT | O_WRONLY, 0644));
+	mkdir(box_path("in"), 0755);
+	mkdir(box_path("out"), 0755);
+	close(open(box_path("in/a"), O_CREAT | O_WRONLY, 0644));
 	c.mounts = mounts;
 	c.mount_count = 2;
 	c.links = links;
 	c.link_count = 1;
-	assert_int_equal(run(&c), 0);
-	assert_string_equal(output, "refused\n");
-	assert_int_equal(io_read_file(AT_FDCWD, sub("out/b"), 100, &b), 0);
+	assert_int_equal(box_run(&c), 0);
+	assert_string_equal(box_output, "refused\n");
+	assert_int_equal(io_read_file(AT_FDCWD, box_path("out/b"), 100, &b), 0);
 	assert_string_equal(b.data, "new\n");
 	buf_fini(&b);
 }
@@ -421,62 +284,65 @@ static void test_mounts_read_only_and_links(void **state)
 static void test_mount_made_later_is_seen_inside(void **state)
 {
 	const struct engine_mount mounts[] = {
-		{.source = sub("io"), .target = "/io", .slave = true}};
-	struct engine_container c =
-		container("worker-0",
-			  ARGV("sh", "-c",
-			       "for i in $(seq 100); do test -e /io/late/file && exit 0;"
-			       "sleep 0.1; done; exit 1"));
+		{.source = box_path("io"), .target = "/io", .slave = true}};
+	struct engine_container c = box_describe(
+		"worker-0",
+		ARGV("sh", "-c",
+		     "for i in $(seq 100); do test -e /io/late/file && exit 0;"
+		     "sleep 0.1; done; exit 1"));
 	struct why why;
 
 	NEEDS_ENGINE();
-	mkdir(sub("io"), 0755);
-	mkdir(sub("io/late"), 0755);
+	mkdir(box_path("io"), 0755);
+	mkdir(box_path("io/late"), 0755);
 	c.mounts = mounts;
 	c.mount_count = 1;
 	/* Not shared: refused with a sentence rather than silently never seen. */
 	if (!mnt_propagates("/tmp")) {
-		assert_int_equal(engine->ops->create(engine, &c, &why), -EINVAL);
+		assert_int_equal(box_engine->ops->create(box_engine, &c, &why), -EINVAL);
 		assert_non_null(strstr(why.text, "shared"));
 	}
-	assert_int_equal(mnt_share(sub("io"), &why), 0);
-	begin(&c);
-	assert_int_equal(mount("none", sub("io/late"), "tmpfs", 0, NULL), 0);
-	close(open(sub("io/late/file"), O_CREAT | O_WRONLY, 0644));
-	assert_int_equal(finish(&c, NULL), 0);
-	assert_int_equal(mnt_unshare(sub("io"), &why), 0);
+	assert_int_equal(mnt_share(box_path("io"), &why), 0);
+	box_begin(&c);
+	assert_int_equal(mount("none", box_path("io/late"), "tmpfs", 0, NULL), 0);
+	close(open(box_path("io/late/file"), O_CREAT | O_WRONLY, 0644));
+	assert_int_equal(box_finish(&c, NULL), 0);
+	assert_int_equal(mnt_unshare(box_path("io"), &why), 0);
 }
 
 static void test_root_directory_stays_as_it_is(void **state)
 {
 	const struct engine_mount mounts[] = {
 		{.source = "/usr", .target = "/usr", .read_only = true}};
-	struct engine_container c =
-		container("worker-0",
-			  ARGV("sh", "-c", "cat /etc/mark; echo x >/etc/mark; ls -A /"));
+	struct engine_container c = box_describe(
+		"worker-0",
+		ARGV("sh", "-c", "cat /etc/mark; echo x >/etc/mark; ls -A /"));
 	struct buf b = BUF_INIT;
 	struct why why;
 
 	NEEDS_ENGINE();
-	mkdir(sub("image"), 0755);
-	assert_int_equal(engine->ops->check_image(engine, sub("image"), &why), -EINVAL);
-	mkdir(sub("image/usr"), 0755);
-	mkdir(sub("image/etc"), 0755);
+	mkdir(box_path("image"), 0755);
+	assert_int_equal(
+		box_engine->ops->check_image(box_engine, box_path("image"), &why),
+		-EINVAL);
+	mkdir(box_path("image/usr"), 0755);
+	mkdir(box_path("image/etc"), 0755);
 	for (const char *const *p = ARGV("bin", "lib", "lib64"); *p; p++) {
 		char to[64], at[64];
 
 		snprintf(at, sizeof(at), "image/%s", *p);
 		snprintf(to, sizeof(to), "usr/%s", *p);
-		assert_int_equal(symlink(to, sub(at)), 0);
+		assert_int_equal(symlink(to, box_path(at)), 0);
 	}
-	close(open(sub("image/etc/mark"), O_CREAT | O_WRONLY, 0644));
-	assert_int_equal(engine->ops->check_image(engine, sub("image"), &why), 0);
-	c.image = sub("image");
+	close(open(box_path("image/etc/mark"), O_CREAT | O_WRONLY, 0644));
+	assert_int_equal(
+		box_engine->ops->check_image(box_engine, box_path("image"), &why), 0);
+	c.image = box_path("image");
 	c.mounts = mounts;
 	c.mount_count = 1;
-	assert_int_equal(run(&c), 0);
-	assert_null(strstr(output, "home"));
-	assert_int_equal(io_read_file(AT_FDCWD, sub("image/etc/mark"), 100, &b), 0);
+	assert_int_equal(box_run(&c), 0);
+	assert_null(strstr(box_output, "home"));
+	assert_int_equal(io_read_file(AT_FDCWD, box_path("image/etc/mark"), 100, &b), 0);
 	assert_int_equal(b.len, 0);
 	buf_fini(&b);
 }
@@ -486,27 +352,30 @@ static void test_image_that_is_none_is_refused(void **state)
 	struct why why;
 
 	NEEDS_ENGINE();
-	assert_int_equal(engine->ops->check_image(engine, "ubuntu:22.04", &why), -EINVAL);
+	assert_int_equal(box_engine->ops->check_image(box_engine, "ubuntu:22.04", &why),
+			 -EINVAL);
 	assert_non_null(strstr(why.text, "ubuntu:22.04"));
-	assert_int_equal(engine->ops->check_image(engine, "/no/such/image", &why),
+	assert_int_equal(box_engine->ops->check_image(box_engine, "/no/such/image", &why),
 			 -ENOENT);
-	assert_int_equal(engine->ops->check_image(engine, "/etc/passwd", &why), -ENOTDIR);
-	assert_int_equal(engine->ops->check_image(engine, "/", &why), -EINVAL);
+	assert_int_equal(box_engine->ops->check_image(box_engine, "/etc/passwd", &why),
+			 -ENOTDIR);
+	assert_int_equal(box_engine->ops->check_image(box_engine, "/", &why), -EINVAL);
 }
 
 static void test_failed_create_says_why_and_leaves_nothing(void **state)
 {
 	const struct engine_mount mounts[] = {
 		{.source = "/no/such/source", .target = "/x"}};
-	struct engine_container c = container("worker-0", ARGV("true"));
+	struct engine_container c = box_describe("worker-0", ARGV("true"));
 	struct why why = {{0}};
 
 	NEEDS_ENGINE();
 	c.mounts = mounts;
 	c.mount_count = 1;
-	assert_int_equal(engine->ops->create(engine, &c, &why), -EIO);
+	assert_int_equal(box_engine->ops->create(box_engine, &c, &why), -EIO);
 	assert_non_null(strstr(why.text, "/no/such/source"));
-	assert_int_equal(engine->ops->remove(engine, c.name, c.state_dir, &why), 0);
+	assert_int_equal(box_engine->ops->remove(box_engine, c.name, c.state_dir, &why),
+			 0);
 	assert_int_equal(rmdir(c.state_dir), 0);
 	close(c.log_fd);
 }
@@ -517,14 +386,15 @@ static void *wait_in_thread(void *arg)
 	struct why why;
 	bool oom;
 
-	status = engine->ops->wait(engine, arg, UINT64_MAX, &status, &oom, &why) ? -1
-										 : status;
+	status = box_engine->ops->wait(box_engine, arg, UINT64_MAX, &status, &oom, &why)
+			 ? -1
+			 : status;
 	return &status;
 }
 
 static void test_remove_makes_a_wait_return(void **state)
 {
-	struct engine_container c = container("worker-0", ARGV("sleep", "100"));
+	struct engine_container c = box_describe("worker-0", ARGV("sleep", "100"));
 	char name[64];
 	struct why why;
 	pthread_t thread;
@@ -532,135 +402,17 @@ static void test_remove_makes_a_wait_return(void **state)
 
 	NEEDS_ENGINE();
 	snprintf(name, sizeof(name), "%s", c.name);
-	begin(&c);
+	box_begin(&c);
 	assert_int_equal(pthread_create(&thread, NULL, wait_in_thread, name), 0);
 	clock_sleep_ms(100);
-	assert_int_equal(engine->ops->remove(engine, c.name, c.state_dir, &why), 0);
+	assert_int_equal(box_engine->ops->remove(box_engine, c.name, c.state_dir, &why),
+			 0);
 	pthread_join(thread, &result);
 	assert_int_equal(*(int *)result, 137);
 	assert_int_equal(rmdir(c.state_dir), 0);
-	assert_int_equal(engine->ops->remove(engine, c.name, c.state_dir, &why), 0);
+	assert_int_equal(box_engine->ops->remove(box_engine, c.name, c.state_dir, &why),
+			 0);
 	close(c.log_fd);
-}
-
-/* ---- after a runner's death ------------------------------------------------------------ */
-
-static int sh(const char *command)
-{
-	int rc = system(command);
-
-	return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
-}
-
-static bool is_alive(void)
-{
-	char command[200];
-
-	/* As an argument of a process that is not a zombie. */
-	snprintf(command, sizeof(command),
-		 "ps -eo stat=,args= | grep -v '^Z' | grep -q "
-		 "'[s]leep %s'",
-		 marker);
-	return sh(command) == 0;
-}
-
-static void test_killed_runner_leaves_no_container_and_remove_takes_the_rest(void **state)
-{
-	struct engine_container c = container("worker-0", ARGV("sleep", marker));
-	struct why why = {{0}};
-	uint64_t until;
-	int ready[2];
-	pid_t child;
-	char byte;
-
-	NEEDS_ENGINE();
-	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-	child = fork();
-	if (child == 0) {
-		struct engine *mine;
-
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (engine_open("runc", &mine, &why) ||
-		    mine->ops->network_create(mine, "job", sub("net"), peers, PEERS,
-					      &why) ||
-		    mine->ops->create(mine, &c, &why) ||
-		    mine->ops->start(mine, c.name, &why))
-			fprintf(stderr, "%s\n", why.text);
-		if (write(ready[1], "x", 1) == 1)
-			pause();
-		_exit(1);
-	}
-	close(ready[1]);
-	assert_int_equal(read(ready[0], &byte, 1), 1);
-	close(ready[0]);
-	assert_true(is_alive());
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
-	until = clock_mono_ms() + 10000;
-	while (is_alive() && clock_mono_ms() < until)
-		clock_sleep_ms(20);
-	assert_false(is_alive());
-	assert_int_equal(engine->ops->remove(engine, c.name, c.state_dir, &why), 0);
-	assert_int_equal(rmdir(c.state_dir), 0);
-	close(c.log_fd);
-}
-
-/* Killed at many moments of create and start: afterwards remove() always succeeds. */
-static void test_runner_killed_at_any_moment_is_cleaned_up_after(void **state)
-{
-	struct why why = {{0}};
-
-	NEEDS_ENGINE();
-	for (unsigned int delay_ms = 0; delay_ms < 160; delay_ms += 13) {
-		struct engine_container c = container("worker-0", ARGV("sleep", marker));
-		pid_t child = fork();
-
-		if (child == 0) {
-			struct engine *mine;
-
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			if (!engine_open("runc", &mine, &why) &&
-			    !mine->ops->network_create(mine, "job", sub("net"), peers,
-						       PEERS, &why) &&
-			    !mine->ops->create(mine, &c, &why) &&
-			    !mine->ops->start(mine, c.name, &why))
-				pause();
-			_exit(1);
-		}
-		clock_sleep_ms(delay_ms);
-		kill(child, SIGKILL);
-		waitpid(child, NULL, 0);
-		/* At once: the keeper may be in the middle of creating it. */
-		if (engine->ops->remove(engine, c.name, c.state_dir, &why))
-			fail_msg("after %u ms: %s", delay_ms, why.text);
-		close(c.log_fd);
-		clock_sleep_ms(20);
-		if (engine->ops->remove(engine, c.name, c.state_dir, &why))
-			fail_msg("after %u ms, again: %s", delay_ms, why.text);
-		assert_int_equal(rmdir(c.state_dir), 0);
-	}
-}
-
-/* Runs last: after all of the above nothing may be left on the host. */
-static void test_nothing_is_left_behind(void **state)
-{
-	char what[400], cgroup[RUNC_ID_SIZE];
-	struct runc rc;
-
-	NEEDS_ENGINE();
-	snprintf(what, sizeof(what), "grep -q '%s' /proc/self/mountinfo", top);
-	assert_int_equal(sh(what), 1);
-	snprintf(what, sizeof(what), "test -z \"$(ls -A %s/run/runc)\"", top);
-	assert_int_equal(sh(what), 0);
-	assert_int_equal(runc_open(&rc, NULL), 0);
-	runc_cgroup_name(&rc, "job-worker-0", cgroup);
-	snprintf(what, sizeof(what),
-		 "ls -d /sys/fs/cgroup/%.100s /sys/fs/cgroup/*/%.100s 2>/dev/null | grep "
-		 "-q .",
-		 cgroup, cgroup);
-	assert_int_equal(sh(what), 1);
-	assert_int_equal(sh("ip -o link | grep -qE 'job0|peer[0-9]'"), 1);
-	assert_false(is_alive());
 }
 
 #define CASE(f) cmocka_unit_test(f)
@@ -687,9 +439,6 @@ int main(int argc, char **argv)
 		CASE(test_image_that_is_none_is_refused),
 		CASE(test_failed_create_says_why_and_leaves_nothing),
 		CASE(test_remove_makes_a_wait_return),
-		CASE(test_killed_runner_leaves_no_container_and_remove_takes_the_rest),
-		CASE(test_runner_killed_at_any_moment_is_cleaned_up_after),
-		CASE(test_nothing_is_left_behind),
 	};
 	char pattern[256];
 
@@ -697,5 +446,5 @@ int main(int argc, char **argv)
 		snprintf(pattern, sizeof(pattern), "*%s*", argv[1]);
 		cmocka_set_test_filter(pattern);
 	}
-	return cmocka_run_group_tests(tests, setup_all, teardown_all);
+	return cmocka_run_group_tests(tests, box_setup, box_teardown);
 }
