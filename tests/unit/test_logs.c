@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -15,12 +16,14 @@ struct fixture {
 	struct logs *logs;
 	int file;
 	int term[2];
+	atomic_bool moves; /* the terminal reads */
 };
 
 static void open_fixture(struct fixture *f)
 {
 	char path[] = "/tmp/sluice-logs.XXXXXX";
 
+	atomic_init(&f->moves, false);
 	assert_int_equal(pipe2(f->term, O_CLOEXEC), 0);
 	fcntl(f->term[1], F_SETPIPE_SZ, 1 << 20);
 	f->file = mkstemp(path);
@@ -136,8 +139,9 @@ static void *slow_reader(void *arg)
 	char block[1 << 16];
 	uint64_t until;
 
-	/* Stands still longer than the pump's patience, then reads everything. */
-	clock_sleep_ms(LOGS_STALL_MS + 1000);
+	/* Stands still until the job has written everything, then reads. */
+	while (!atomic_load(&f->moves))
+		clock_sleep_ms(5);
 	until = clock_mono_ms() + 2000;
 	while (clock_mono_ms() < until)
 		if (read(f->term[0], block, sizeof(block)) < 0)
@@ -151,7 +155,6 @@ static void test_terminal_that_stands_still_does_not_stop_the_job(void **state)
 	char line[1024];
 	struct fixture f;
 	pthread_t thread;
-	uint64_t begin = clock_mono_ms();
 	int a;
 
 	(void)state;
@@ -163,8 +166,7 @@ static void test_terminal_that_stands_still_does_not_stop_the_job(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, slow_reader, &f), 0);
 	for (size_t done = 0; done < total; done += sizeof(line))
 		put(a, line, sizeof(line));
-	assert_true(clock_mono_ms() - begin < LOGS_STALL_MS + 900);
-	clock_sleep_ms(1500); /* the terminal moves again */
+	atomic_store(&f.moves, true); /* never, had the job waited for the terminal */
 	put(a, "the end\n", 8);
 	close(a);
 	pthread_join(thread, NULL);
@@ -177,7 +179,6 @@ static void test_free_does_not_wait_for_a_stuck_terminal(void **state)
 {
 	char line[1024];
 	struct fixture f;
-	uint64_t begin;
 	int a;
 
 	(void)state;
@@ -188,10 +189,8 @@ static void test_free_does_not_wait_for_a_stuck_terminal(void **state)
 	for (int i = 0; i < 2000; i++)
 		put(a, line, sizeof(line));
 	close(a);
-	assert_int_equal(logs_drain(f.logs, 100), LOGS_E_TIMEOUT);
-	begin = clock_mono_ms();
+	/* The terminal never moves: a free that waited for it would not return. */
 	close_fixture(&f);
-	assert_true(clock_mono_ms() - begin < 1000);
 }
 
 static void test_closed_terminal_is_not_the_end(void **state)
