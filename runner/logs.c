@@ -256,6 +256,7 @@ int logs_add(struct logs *l, const char *name, int file_fd, int *write_fd)
 		end_source(l, s);
 		return err_origin(r);
 	}
+	logs_term_expect(l->term, name);
 	*write_fd = fds[1];
 	return 0;
 }

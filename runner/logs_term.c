@@ -250,13 +250,27 @@ static bool have_room_locked(struct logs_term *t, size_t n)
 	return !t->dropping;
 }
 
+static void widen_locked(struct logs_term *t, const char *name)
+{
+	size_t n = strnlen(name, NAME_SHOWN_MAX);
+
+	if (n > t->width)
+		t->width = n;
+}
+
+void logs_term_expect(struct logs_term *t, const char *name)
+{
+	lock_scope(&t->lock);
+
+	widen_locked(t, name);
+}
+
 static void put_name_locked(struct logs_term *t, const char *name)
 {
 	unsigned int sum = 0;
 	size_t n = strnlen(name, NAME_SHOWN_MAX);
 
-	if (n > t->width)
-		t->width = n;
+	widen_locked(t, name);
 	for (const char *c = name; *c; c++)
 		sum = sum * 31 + (unsigned char)*c;
 	if (t->colour)

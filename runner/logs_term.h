@@ -17,6 +17,9 @@ struct logs_term;
 /* `fd` is borrowed; -1: everything is thrown away. */
 int logs_term_new(struct logs_term **out, int fd) __attribute__((warn_unused_result));
 
+/* A name that will be used: lines are indented to the longest. */
+void logs_term_expect(struct logs_term *t, const char *name);
+
 /* "name | text", printable. `text` has n bytes of any kind and no newline. */
 void logs_term_add(struct logs_term *t, const char *name, const char *text, size_t n);
 

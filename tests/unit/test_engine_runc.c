@@ -347,6 +347,31 @@ static void test_root_directory_stays_as_it_is(void **state)
 	buf_fini(&b);
 }
 
+/* As on a host that is a container itself: its root is an overlay, which no other overlay
+ * can write to. */
+static void test_layer_lives_in_memory_where_the_disk_cannot_carry_it(void **state)
+{
+	struct engine_container c = box_describe(
+		"worker-0", ARGV("sh", "-c", "echo x >/usr/mine && cat /usr/mine"));
+	char options[600];
+
+	NEEDS_ENGINE();
+	for (const char *const *p = ARGV("ovl", "l", "u", "w"); *p; p++)
+		assert_int_equal(mkdir(box_path(*p), 0700), 0);
+	snprintf(options, sizeof(options),
+		 "lowerdir=%.100s,upperdir=%.100s,workdir=%.100s", box_path("l"),
+		 box_path("u"), box_path("w"));
+	assert_int_equal(mount("none", box_path("ovl"), "overlay", 0, options), 0);
+	assert_int_equal(rmdir(c.state_dir), 0);
+	c.state_dir = box_path("ovl/state");
+	assert_int_equal(mkdir(c.state_dir, 0700), 0);
+	box_begin(&c);
+	clock_sleep_ms(200);
+	assert_int_equal(access(box_path("u/state/layer/upper/usr/mine"), F_OK), -1);
+	assert_int_equal(box_finish(&c, NULL), 0);
+	assert_int_equal(umount(box_path("ovl")), 0);
+}
+
 static void test_image_that_is_none_is_refused(void **state)
 {
 	struct why why;
@@ -436,6 +461,7 @@ int main(int argc, char **argv)
 		CASE(test_mounts_read_only_and_links),
 		CASE(test_mount_made_later_is_seen_inside),
 		CASE(test_root_directory_stays_as_it_is),
+		CASE(test_layer_lives_in_memory_where_the_disk_cannot_carry_it),
 		CASE(test_image_that_is_none_is_refused),
 		CASE(test_failed_create_says_why_and_leaves_nothing),
 		CASE(test_remove_makes_a_wait_return),

@@ -89,7 +89,7 @@ static void test_lines_get_a_name_and_files_get_the_bytes(void **state)
 	assert_non_null(strstr(copy, "worker-0 | two\\x00red\\xff\n"));
 	assert_non_null(strstr(copy, "worker-0 | \n"));
 	assert_non_null(strstr(copy, "worker-0 | part\n"));
-	assert_non_null(strstr(copy, " | x\ty\n"));
+	assert_non_null(strstr(copy, "ps-0     | x\ty\n"));
 	close_fixture(&f);
 }
 
