@@ -47,6 +47,8 @@ static int create(struct ossd_store *store, const struct ossd_ref *ref,
 struct extension {
 	const struct ossd_spool *spool;
 	struct ossd_object *out;
+	const char
+		*acl; /* NULL: as it is; every other attribute counts only at the start */
 	uint64_t old_ino, old_size;
 	int64_t file_time_ns;
 };
@@ -57,6 +59,8 @@ static int move_end(struct ossd_object *o, void *arg)
 
 	if (o->ino != e->old_ino || o->size != e->old_size)
 		return OSSD_E_POSITION; /* replaced meanwhile: we wrote to a file without name */
+	if (e->acl)
+		ossd_object_set_attr(o, "x-oss-object-acl", e->acl);
 	o->crc = crc64_combine(o->crc, e->spool->crc, e->spool->size);
 	o->size += e->spool->size;
 	o->file_time_ns = e->file_time_ns;
@@ -73,8 +77,11 @@ static int extend(struct ossd_store *store, const struct ossd_ref *ref,
 {
 	_cleanup_(buf_fini) struct buf path = BUF_INIT;
 	_cleanup_(close_fdp) int fd = -1;
-	struct extension e = {
-		.spool = spool, .out = out, .old_ino = old->ino, .old_size = old->size};
+	struct extension e = {.spool = spool,
+			      .out = out,
+			      .old_ino = old->ino,
+			      .old_size = old->size,
+			      .acl = ossd_object_attr(out, "x-oss-object-acl")};
 	struct ossd_object stamp = {0};
 	int r;
 

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -13,15 +14,13 @@
 
 #define META "x-oss-meta-"
 #define TAGS_MAX 10
+#define ENCRYPTION "x-oss-server-side-encryption"
+#define DAY_MS (24 * 60 * 60 * 1000)
 
 static const char *const stored[] = {
-	"content-type",
-	"cache-control",
-	"content-disposition",
-	"content-encoding",
-	"content-language",
-	"expires",
-	"x-oss-persistent-headers",
+	"content-type",     "cache-control",    "content-disposition",
+	"content-encoding", "content-language", "expires",
+	ENCRYPTION,
 };
 
 /* Parameters of a GET that replace a stored header. */
@@ -85,9 +84,14 @@ int ossd_attrs_take(struct ossd_request *req, const struct ossd_bucket *bucket,
 {
 	const char *class_name = ossd_request_header(req, "x-oss-storage-class");
 	const char *acl_name = ossd_request_header(req, "x-oss-object-acl");
+	const char *encryption = ossd_request_header(req, ENCRYPTION);
 	enum ossd_acl acl;
 	int r;
 
+	/* Said and shown again, not done. */
+	if (encryption && strcmp(encryption, "AES256") != 0 &&
+	    strcmp(encryption, "KMS") != 0 && strcmp(encryption, "SM4") != 0)
+		return OSSD_E_INVALID_ARGUMENT;
 	for (size_t i = 0; i < sizeof(stored) / sizeof(*stored); i++) {
 		const char *value = ossd_request_header(req, stored[i]);
 
@@ -109,12 +113,49 @@ int ossd_attrs_take(struct ossd_request *req, const struct ossd_bucket *bucket,
 	return r ? r : take_meta(req, o);
 }
 
-static const char * override(const struct ossd_request *req, const char *header)
+enum ossd_restore ossd_restore_state(const struct ossd_object *o, int64_t now_ms)
+{
+	const char *done = ossd_object_attr(o, OSSD_RESTORE_ATTR);
+	int64_t done_ms = done ? strtoll(done, NULL, 10) : 0;
+
+	if (!done || now_ms > done_ms + DAY_MS)
+		return OSSD_RESTORE_NONE;
+	return now_ms < done_ms ? OSSD_RESTORE_RUNNING : OSSD_RESTORE_DONE;
+}
+
+static void show_restore(struct ossd_request *req, const struct ossd_object *o)
+{
+	char date[OSSD_TIME_SIZE], text[OSSD_TIME_SIZE + 64];
+
+	switch (ossd_restore_state(o, ossd_request_now_ms(req))) {
+	case OSSD_RESTORE_NONE:
+		break;
+	case OSSD_RESTORE_RUNNING:
+		ossd_reply_header(req, "x-oss-restore", "ongoing-request=\"true\"");
+		break;
+	case OSSD_RESTORE_DONE:
+		ossd_time_http(date,
+			       strtoll(ossd_object_attr(o, OSSD_RESTORE_ATTR), NULL, 10) +
+				       DAY_MS);
+		snprintf(text, sizeof(text),
+			 "ongoing-request=\"false\", expiry-date=\"%s\"", date);
+		ossd_reply_header(req, "x-oss-restore", text);
+		break;
+	}
+}
+
+static const char *replacement(const struct ossd_request *req, const char *header)
 {
 	for (size_t i = 0; i < sizeof(overrides) / sizeof(*overrides); i++)
 		if (!strcmp(overrides[i].header, header))
 			return ossd_request_query(req, overrides[i].parameter);
 	return NULL;
+}
+
+/* Of the x-oss- attributes; the others are the server's own. */
+static bool is_public(const char *name)
+{
+	return !strncmp(name, META, strlen(META)) || !strcmp(name, ENCRYPTION);
 }
 
 static void show_tag_count(struct ossd_request *req, const char *tags)
@@ -135,8 +176,8 @@ void ossd_attrs_show(struct ossd_request *req, const struct ossd_object *o)
 	while (ossd_object_next_attr(o, &at, &name, &value)) {
 		if (!strcmp(name, "x-oss-tagging"))
 			show_tag_count(req, value);
-		else if (strncmp(name, "x-oss-", 6) != 0 ? !override(req, name)
-							 : !strncmp(name, META, 11))
+		else if (strncmp(name, "x-oss-", 6) != 0 ? !replacement(req, name)
+							 : is_public(name))
 			ossd_reply_header(req, name, value);
 	}
 	for (size_t i = 0; i < sizeof(overrides) / sizeof(*overrides); i++) {
@@ -153,6 +194,7 @@ void ossd_attrs_show(struct ossd_request *req, const struct ossd_object *o)
 		ossd_reply_crc(req, o->crc);
 	if (o->has_md5)
 		ossd_reply_md5(req, o->md5);
+	show_restore(req, o);
 	if (o->type == OSSD_APPENDABLE)
 		ossd_reply_header_uint(req, "x-oss-next-append-position", o->size);
 }

@@ -2,6 +2,9 @@
 /* Attributes of an object: taken from request headers, given back as reply headers. */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
 struct ossd_bucket;
 struct ossd_object;
 struct ossd_request;
@@ -16,5 +19,16 @@ int ossd_attrs_take(struct ossd_request *req, const struct ossd_bucket *bucket,
 /* What GET and HEAD show: attributes, ETag, CRC, type, times. */
 void ossd_attrs_show(struct ossd_request *req, const struct ossd_object *o);
 
+/* Restoring of archived objects: readable OSSD_RESTORE_MS after it was asked for, for a day.
+ * The attribute holds the milliseconds since 1970 when it is done. Pure. */
+#define OSSD_RESTORE_ATTR "x-oss-restore-done"
+#define OSSD_RESTORE_MS 1000
+enum ossd_restore {
+	OSSD_RESTORE_NONE,
+	OSSD_RESTORE_RUNNING,
+	OSSD_RESTORE_DONE
+};
+enum ossd_restore ossd_restore_state(const struct ossd_object *o, int64_t now_ms);
+
 /* Whether the request forbids to replace an object. */
-_Bool ossd_attrs_forbid_overwrite(const struct ossd_request *req);
+bool ossd_attrs_forbid_overwrite(const struct ossd_request *req);

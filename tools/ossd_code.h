@@ -103,6 +103,8 @@ struct buf;
 	X(PRECONDITION, 412, "PreconditionFailed", "0026-00000005", \
 	  "At least one of the pre-conditions you specified did not " \
 	  "hold.") \
+	X(RESTORE_IN_PROGRESS, 409, "RestoreAlreadyInProgress", "0016-00000702", \
+	  "The restore operation is in progress.") \
 	X(SIGNATURE, 403, "SignatureDoesNotMatch", "0002-00000040", \
 	  "The request signature we calculated does not match the " \
 	  "signature you provided. Check your key and signing method.") \

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ACL, tags and restoring of objects (protocol.md §3.16, §3.17). */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fs/base/cleanup.h"
+#include "tools/ossd_attr.h"
 #include "tools/ossd_code.h"
 #include "tools/ossd_op.h"
 #include "tools/ossd_owner.h"
@@ -87,20 +90,39 @@ int ossd_op_delete_tagging(struct ossd_request *req)
 	return change(req, "x-oss-tagging", NULL);
 }
 
-/* An archived object is restored at once and for ever: it becomes a standard one. */
+struct restoration {
+	int64_t now_ms;
+	bool again;
+};
+
+/* The time when it will be readable goes into an attribute (ossd_attr.h). */
 static int restore(struct ossd_object *o, void *arg)
 {
-	(void)arg;
+	struct restoration *restoration = arg;
+	char text[24];
+
 	if (o->storage_class < OSSD_ARCHIVE)
 		return OSSD_E_NOT_SUPPORTED;
-	o->storage_class = OSSD_STANDARD;
+	switch (ossd_restore_state(o, restoration->now_ms)) {
+	case OSSD_RESTORE_RUNNING:
+		return OSSD_E_RESTORE_IN_PROGRESS;
+	case OSSD_RESTORE_DONE:
+		restoration->again = true;
+		return 0;
+	case OSSD_RESTORE_NONE:
+		break;
+	}
+	snprintf(text, sizeof(text), "%" PRId64, restoration->now_ms + OSSD_RESTORE_MS);
+	ossd_object_set_attr(o, OSSD_RESTORE_ATTR, text);
 	return 0;
 }
 
 int ossd_op_restore(struct ossd_request *req)
 {
+	struct restoration restoration = {.now_ms = ossd_request_now_ms(req)};
 	struct ossd_ref ref = ossd_request_ref(req);
+	int r = ossd_store_change(req->context->store, &ref, restore, &restoration);
 
-	req->reply.status = 202;
-	return ossd_store_change(req->context->store, &ref, restore, NULL);
+	req->reply.status = restoration.again ? 200 : 202;
+	return r;
 }

@@ -83,6 +83,10 @@ int ossd_op_list_buckets(struct ossd_request *req)
 	struct buf *xml = &req->reply.body;
 	int r = ossd_request_number(req, "max-keys", 100, 1, BUCKETS_MAX, &page.max);
 
+	if (strspn(page.prefix, "abcdefghijklmnopqrstuvwxyz0123456789-") !=
+	    strlen(page.prefix))
+		r = OSSD_E_INVALID_ARGUMENT;
+
 	if (r == 0)
 		r = list_buckets(req, &page);
 	if (r == 0) {

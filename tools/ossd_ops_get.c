@@ -25,7 +25,7 @@ static int follow(struct ossd_request *req, struct ossd_object *o, int *fd)
 	struct ossd_ref ref;
 	int r;
 
-	if (!encoded || oss_decode(&key, encoded, strlen(encoded)) < 0 || !key.len)
+	if (!encoded || ossd_decode(&key, encoded, strlen(encoded)) < 0 || !key.len)
 		return OSSD_E_SYMLINK_TARGET;
 	ref = (struct ossd_ref){req->target.bucket, key.data, key.len};
 	r = fd ? ossd_store_open_object(req->context->store, &ref, &target, fd)
@@ -109,7 +109,8 @@ static int get(struct ossd_request *req, struct ossd_object *o)
 {
 	int r = find(req, o, &req->reply.fd);
 
-	if (r == 0 && o->storage_class >= OSSD_ARCHIVE)
+	if (r == 0 && o->storage_class >= OSSD_ARCHIVE &&
+	    ossd_restore_state(o, ossd_request_now_ms(req)) != OSSD_RESTORE_DONE)
 		r = OSSD_E_INVALID_OBJECT_STATE;
 	if (r == 0)
 		r = check_conditions(req, o);

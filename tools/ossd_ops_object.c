@@ -279,7 +279,7 @@ int ossd_op_delete_objects(struct ossd_request *req)
 	if (r == 0)
 		r = ossd_store_bucket(req->context->store, req->target.bucket, &bucket);
 	if (r == 0)
-		r = ossd_xml_parse_delete(&keys, req->body.data, req->body.len, encode);
+		r = ossd_xml_parse_delete(&keys, req->body.data, req->body.len);
 	if (r == 0)
 		r = delete_keys(req, &keys, encode);
 	ossd_keys_fini(&keys);
@@ -302,7 +302,7 @@ int ossd_op_put_symlink(struct ossd_request *req)
 	};
 	int r;
 
-	if (!target || oss_decode(&key, target, strlen(target)) < 0 ||
+	if (!target || ossd_decode(&key, target, strlen(target)) < 0 ||
 	    !ossd_key_valid(key.data, key.len))
 		return OSSD_E_INVALID_ARGUMENT;
 	r = new_object(req, &o);

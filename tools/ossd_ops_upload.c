@@ -49,6 +49,7 @@ int ossd_op_initiate_upload(struct ossd_request *req)
 	snprintf(upload->key, sizeof(upload->key), "%s", req->target.key.data);
 	if (r == 0)
 		r = ossd_attrs_take(req, &bucket, &upload->object);
+	ossd_object_set_attr(&upload->object, "x-oss-object-acl", NULL); /* Complete's */
 	if (r == 0)
 		r = ossd_store_upload_create(req->context->store, upload);
 	if (r == 0) {
@@ -188,20 +189,26 @@ int ossd_op_complete_upload(struct ossd_request *req)
 {
 	const char *all = ossd_request_header(req, "x-oss-complete-all");
 	_cleanup_(freep) struct ossd_part_ref *parts = NULL;
-	struct ossd_ref ref = ossd_request_ref(req);
+	struct ossd_complete complete = {
+		.ref = ossd_request_ref(req),
+		.id = parameter(req, "uploadId"),
+		.forbid_overwrite = ossd_attrs_forbid_overwrite(req),
+		.acl = ossd_request_header(req, "x-oss-object-acl"),
+	};
 	struct ossd_object o = {0};
-	size_t count = 0;
+	enum ossd_acl acl;
 	int r = ossd_body_verify(req);
 
+	if (r == 0 && complete.acl && ossd_acl_parse(complete.acl, &acl) < 0)
+		r = OSSD_E_INVALID_ARGUMENT;
 	if (r == 0 && (!all || strcasecmp(all, "yes") != 0))
-		r = ossd_xml_parse_complete(&parts, &count, req->body.data,
+		r = ossd_xml_parse_complete(&parts, &complete.count, req->body.data,
 					    req->body.len);
 	else if (r == 0 && req->body.len)
 		r = OSSD_E_INVALID_ARGUMENT;
+	complete.parts = parts;
 	if (r == 0)
-		r = ossd_store_upload_complete(req->context->store, &ref,
-					       parameter(req, "uploadId"), parts, count,
-					       ossd_attrs_forbid_overwrite(req), &o);
+		r = ossd_store_upload_complete(req->context->store, &complete, &o);
 	if (r == 0)
 		put_complete(req, &o);
 	ossd_object_fini(&o);

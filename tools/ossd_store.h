@@ -105,10 +105,17 @@ int ossd_store_part_put(struct ossd_store *store, const struct ossd_ref *ref,
 			const char *id, struct ossd_spool *spool, struct ossd_part *part);
 
 struct ossd_part_ref;
-/* `parts` NULL: all there are. */
-int ossd_store_upload_complete(struct ossd_store *store, const struct ossd_ref *ref,
-			       const char *id, const struct ossd_part_ref *parts,
-			       size_t count, bool forbid_overwrite,
+struct ossd_complete {
+	struct ossd_ref ref;
+	const char *id;
+	const struct ossd_part_ref *parts; /* NULL: all there are */
+	size_t count;
+	bool forbid_overwrite;
+	const char *acl; /* of the object; NULL: the bucket's */
+};
+/* `out` is the caller's to fini. */
+int ossd_store_upload_complete(struct ossd_store *store,
+			       const struct ossd_complete *complete,
 			       struct ossd_object *out);
 int ossd_store_upload_abort(struct ossd_store *store, const struct ossd_ref *ref,
 			    const char *id);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "fs/base/err.h"
 #include "tools/ossd_code.h"
 
 /* The bucket in front of a suffix, its length in *n; NULL: the host is no bucket's. */
@@ -27,6 +28,24 @@ static const char *bucket_of_host(const char *host, const char *const *suffixes,
 	return NULL;
 }
 
+int ossd_decode(struct buf *out, const char *s, size_t n)
+{
+	while (n) {
+		const char *plus = memchr(s, '+', n);
+		size_t piece = plus ? (size_t)(plus - s) : n;
+		int r = oss_decode(out, s, piece);
+
+		if (r < 0)
+			return err_trace(r);
+		if (!plus)
+			break;
+		buf_putc(out, ' ');
+		s += piece + 1;
+		n -= piece + 1;
+	}
+	return err_trace(buf_error(out));
+}
+
 static int set_bucket(struct ossd_target *t, const char *name, size_t n)
 {
 	if (n >= sizeof(t->bucket))
@@ -40,7 +59,7 @@ static int set_key(struct buf *key, const char *encoded, size_t n)
 {
 	if (n == 0)
 		return 0;
-	if (oss_decode(key, encoded, n) < 0 || !ossd_key_valid(key->data, key->len))
+	if (ossd_decode(key, encoded, n) < 0 || !ossd_key_valid(key->data, key->len))
 		return OSSD_E_INVALID_OBJECT_NAME;
 	return 0;
 }
@@ -49,7 +68,7 @@ static int set_key(struct buf *key, const char *encoded, size_t n)
 static int put_text(struct ossd_target *t, const char *s, size_t n, size_t *at)
 {
 	*at = t->text.len;
-	if (oss_decode(&t->text, s, n) < 0)
+	if (ossd_decode(&t->text, s, n) < 0)
 		return OSSD_E_INVALID_ARGUMENT;
 	if (t->text.len > *at && memchr(t->text.data + *at, '\0', t->text.len - *at))
 		return OSSD_E_INVALID_ARGUMENT;

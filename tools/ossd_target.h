@@ -20,6 +20,10 @@ struct ossd_target {
 	struct buf text; /* what the pairs point into */
 };
 
+/* %XX once, and '+' as a blank: the service takes form encoding everywhere, and there are
+ * clients that send it (a plus is %2B in all of them). -EINVAL. Appends. */
+int ossd_decode(struct buf *out, const char *s, size_t n);
+
 /* `raw` as it stands in the request line; `host` may be NULL. A host that ends in one of
  * `suffixes` has the bucket in front of it; every other is an address, and the bucket is
  * the first component of the path. Returns 0, OSSD_E_INVALID_BUCKET_NAME,

@@ -222,29 +222,29 @@ static int copy_parts(struct ossd_store *store, const char *id, const struct ass
 	return err_trace(ossd_spool_finish(spool));
 }
 
-static int assemble(struct ossd_store *store, const struct ossd_ref *ref, const char *id,
-		    const struct assembly *a, bool forbid_overwrite,
-		    struct ossd_object *object)
+static int assemble(struct ossd_store *store, const struct ossd_complete *c,
+		    const struct assembly *a, struct ossd_object *object)
 {
 	_cleanup_(ossd_spool_close) struct ossd_spool spool = {.fd = -1};
-	struct ossd_put put = {.ref = *ref,
+	struct ossd_put put = {.ref = c->ref,
 			       .spool = &spool,
 			       .object = object,
 			       .content_known = true,
-			       .forbid_overwrite = forbid_overwrite,
-			       .upload_id = id};
+			       .forbid_overwrite = c->forbid_overwrite,
+			       .upload_id = c->id};
 	int r = ossd_store_spool(store, &spool);
 
+	object->type = OSSD_MULTIPART;
+	if (c->acl)
+		ossd_object_set_attr(object, "x-oss-object-acl", c->acl);
 	if (r == 0)
-		r = copy_parts(store, id, a, &spool, &object->crc);
+		r = copy_parts(store, c->id, a, &spool, &object->crc);
 	if (r == 0)
 		r = multipart_etag(a, object->etag, sizeof(object->etag));
 	return r ? r : ossd_store_put(store, &put);
 }
 
-int ossd_store_upload_complete(struct ossd_store *store, const struct ossd_ref *ref,
-			       const char *id, const struct ossd_part_ref *parts,
-			       size_t count, bool forbid_overwrite,
+int ossd_store_upload_complete(struct ossd_store *store, const struct ossd_complete *c,
 			       struct ossd_object *out)
 {
 	_cleanup_(ossd_txn_end) struct ossd_txn txn = {0};
@@ -253,25 +253,24 @@ int ossd_store_upload_complete(struct ossd_store *store, const struct ossd_ref *
 	int r = ossd_txn_begin(store->index, false, &txn);
 
 	if (r == 0)
-		r = find(&txn, ref, id, &upload);
+		r = find(&txn, &c->ref, c->id, &upload);
 	if (r)
 		return r;
-	r = choose_parts(&txn, id, parts, count, &a);
+	r = choose_parts(&txn, c->id, c->parts, c->count, &a);
 	for (size_t i = 0; r == 0 && i + 1 < a.count; i++)
 		if (a.parts[i].size < store->part_min)
 			r = OSSD_E_ENTITY_TOO_SMALL;
 	ossd_txn_end(&txn);
-	upload.object.type = OSSD_MULTIPART;
 	if (r == 0)
-		r = assemble(store, ref, id, &a, forbid_overwrite, &upload.object);
+		r = assemble(store, c, &a, &upload.object);
 	free(a.parts);
 	if (r) {
 		ossd_object_fini(&upload.object);
 		return r;
 	}
 	*out = upload.object;
-	if (io_remove_tree(store->uploads_fd, id) < 0)
-		log_warn("parts stay until the next start upload=%s", id);
+	if (io_remove_tree(store->uploads_fd, c->id) < 0)
+		log_warn("parts stay until the next start upload=%s", c->id);
 	return 0;
 }
 

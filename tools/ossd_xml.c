@@ -9,6 +9,7 @@
 #include "fs/base/cleanup.h"
 #include "fs/base/xalloc.h"
 #include "tools/ossd_code.h"
+#include "tools/ossd_target.h"
 #include "tools/ossd_time.h"
 
 #define TAGS_MAX 10
@@ -185,19 +186,7 @@ static char *child_text(const xmlNode *parent, const char *name)
 	return copy;
 }
 
-static char *decoded(const char *text)
-{
-	struct buf b = BUF_INIT;
-
-	if (oss_decode(&b, text, strlen(text)) < 0 ||
-	    (b.data && memchr(b.data, '\0', b.len))) {
-		buf_fini(&b);
-		return NULL;
-	}
-	return buf_steal(&b);
-}
-
-int ossd_xml_parse_delete(struct ossd_keys *out, const char *xml, size_t n, bool encoded)
+int ossd_xml_parse_delete(struct ossd_keys *out, const char *xml, size_t n)
 {
 	_cleanup_(xml_doc_freep) xmlDocPtr doc = parse(xml, n, "Delete");
 	_cleanup_(freep) char *quiet = NULL;
@@ -216,12 +205,6 @@ int ossd_xml_parse_delete(struct ossd_keys *out, const char *xml, size_t n, bool
 		if (!named(node, "Object"))
 			continue;
 		text = child_text(node, "Key");
-		if (text && encoded) {
-			char *raw = decoded(text);
-
-			free(text);
-			text = raw;
-		}
 		if (!text || !*text || keys.count == OSSD_DELETE_MAX) {
 			free(text);
 			ossd_keys_fini(&keys);
@@ -351,9 +334,9 @@ void ossd_xml_format_tagging(struct buf *out, const char *header)
 		size_t name = strcspn(header, "&=");
 		struct buf key = BUF_INIT, value = BUF_INIT;
 
-		if (oss_decode(&key, header, name) == 0 &&
+		if (ossd_decode(&key, header, name) == 0 &&
 		    (name == n ||
-		     oss_decode(&value, header + name + 1, n - name - 1) == 0)) {
+		     ossd_decode(&value, header + name + 1, n - name - 1) == 0)) {
 			ossd_xml_begin(out, "Tag");
 			ossd_xml_text(out, "Key", key.data ? key.data : "");
 			ossd_xml_text(out, "Value", value.data ? value.data : "");

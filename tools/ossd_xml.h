@@ -29,11 +29,12 @@ void ossd_xml_key(struct buf *b, const char *name, const char *key, size_t n,
 #define OSSD_PARTS_MAX 10000    /* parts of one upload */
 
 struct ossd_keys {
-	char **items; /* decoded; may be of any bytes but NUL */
+	char **items;
 	size_t count;
 	bool quiet;
 };
-int ossd_xml_parse_delete(struct ossd_keys *out, const char *xml, size_t n, bool encoded);
+/* encoding-type=url is about the answer: here keys are as they are. */
+int ossd_xml_parse_delete(struct ossd_keys *out, const char *xml, size_t n);
 void ossd_keys_fini(struct ossd_keys *keys);
 
 struct ossd_part_ref {

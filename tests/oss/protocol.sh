@@ -139,6 +139,26 @@ expect "$(plain -H 'x-oss-traffic-limit: 819200' -r 0-51199 "$url/chunked")" 206
 [ $(($(date +%s%3N) - started)) -ge 400 ] || fail "not limited"
 expect "$(plain -H 'x-oss-traffic-limit: 1' "$url/hosted")" 400
 
+# An archived object is read when it has been restored.
+OSS_ADMIN=$(sed -n 's/^admin //p' "$T/open.out")
+expect "$(plain -T "$T/hello" -H 'x-oss-storage-class: Archive' "$url/cold")" 200
+expect "$(plain "$url/cold")" 403
+code InvalidObjectState
+expect "$(plain -X POST "$url/cold?restore")" 202
+expect "$(plain -X POST "$url/cold?restore")" 409
+expect "$(plain -I "$url/cold") $(header x-oss-restore)" '200 ongoing-request="true"'
+faults '[{"fault":"skew","ms":2000}]'
+expect "$(plain "$url/cold")" 200
+[[ $(header x-oss-restore) == 'ongoing-request="false", expiry-date='* ]] || fail "$(header x-oss-restore)"
+expect "$(plain -X POST "$url/cold?restore")" 200
+faults '[]'
+
+# Appends: of the attributes only the ACL counts later on.
+expect "$(plain -d one -H 'x-oss-meta-a: 1' "$url/log?append&position=0")" 200
+expect "$(plain -d two -H 'x-oss-meta-a: 2' -H 'x-oss-object-acl: public-read' "$url/log?append&position=3")" 200
+expect "$(plain "$url/log") $(cat "$T/got") $(header x-oss-meta-a)" '200 onetwo 1'
+expect "$(plain "$url/log?acl") $(grep -o '<Grant>[^<]*' "$T/got")" '200 <Grant>public-read'
+
 # Many requests on one connection.
 curl -s -m 20 -w '\n%{num_connects}\n' "$url/hosted" "$url/none" "$url/hosted" "$url?acl" >"$T/many"
 expect "$(grep -cx 0 "$T/many") $(grep -cx 1 "$T/many")" '3 1'
@@ -165,7 +185,6 @@ echo 'no colon' >"$T/bad" && chmod 600 "$T/bad"
 expect_rc 78 "$bin/ossd" --root "$T/other" --listen 127.0.0.1:0 --key-file "$T/bad"
 
 # SIGTERM ends it cleanly, also while a reply is held up.
-OSS_ADMIN=$(sed -n 's/^admin //p' "$T/open.out")
 faults '[{"fault":"latency","ms":600000}]'
 curl -s -m 30 -o /dev/null "$url/hosted" &
 defer stop_pid $!

@@ -350,11 +350,19 @@ static void part(struct fixture *f, const char *id, uint32_t number, const char 
 	assert_int_equal(ossd_store_part_put(f->store, &ref, id, &spool, &p), 0);
 }
 
+static int complete(struct fixture *f, const char *id, const struct ossd_part_ref *parts,
+		    size_t count, struct ossd_object *o)
+{
+	struct ossd_complete c = {
+		.ref = ref_of("mp"), .id = id, .parts = parts, .count = count};
+
+	return ossd_store_upload_complete(f->store, &c, o);
+}
+
 static void test_parts_survive_a_restart_and_become_the_object(void **state)
 {
 	struct fixture *f = *state;
 	struct ossd_upload upload = {.bucket = "bkt", .key = "mp"};
-	struct ossd_ref ref = ref_of("mp");
 	struct ossd_object o = {0};
 
 	assert_int_equal(ossd_store_upload_create(f->store, &upload), 0);
@@ -363,15 +371,11 @@ static void test_parts_survive_a_restart_and_become_the_object(void **state)
 	part(f, upload.id, 1, "first part,");
 	reopen(f);
 	assert_content(f, "mp", NULL);
-	assert_int_equal(
-		ossd_store_upload_complete(f->store, &ref, upload.id, NULL, 0, false, &o),
-		0);
+	assert_int_equal(complete(f, upload.id, NULL, 0, &o), 0);
 	assert_int_equal(o.size, 16);
 	ossd_object_fini(&o);
 	assert_content(f, "mp", "first part,third");
-	assert_int_equal(
-		ossd_store_upload_complete(f->store, &ref, upload.id, NULL, 0, false, &o),
-		OSSD_E_NO_SUCH_UPLOAD);
+	assert_int_equal(complete(f, upload.id, NULL, 0, &o), OSSD_E_NO_SUCH_UPLOAD);
 }
 
 static void test_complete_refuses_wrong_parts(void **state)
@@ -385,19 +389,12 @@ static void test_complete_refuses_wrong_parts(void **state)
 	struct ossd_object o = {0};
 
 	assert_int_equal(ossd_store_upload_create(f->store, &upload), 0);
-	assert_int_equal(
-		ossd_store_upload_complete(f->store, &ref, upload.id, NULL, 0, false, &o),
-		OSSD_E_INVALID_PART);
+	assert_int_equal(complete(f, upload.id, NULL, 0, &o), OSSD_E_INVALID_PART);
 	part(f, upload.id, 1, "small");
 	part(f, upload.id, 2, "last");
-	assert_int_equal(
-		ossd_store_upload_complete(f->store, &ref, upload.id, NULL, 0, false, &o),
-		OSSD_E_ENTITY_TOO_SMALL);
-	assert_int_equal(ossd_store_upload_complete(f->store, &ref, upload.id, wrong_etag,
-						    1, false, &o),
-			 OSSD_E_INVALID_PART);
-	assert_int_equal(ossd_store_upload_complete(f->store, &ref, upload.id,
-						    wrong_order, 2, false, &o),
+	assert_int_equal(complete(f, upload.id, NULL, 0, &o), OSSD_E_ENTITY_TOO_SMALL);
+	assert_int_equal(complete(f, upload.id, wrong_etag, 1, &o), OSSD_E_INVALID_PART);
+	assert_int_equal(complete(f, upload.id, wrong_order, 2, &o),
 			 OSSD_E_INVALID_PART_ORDER);
 	assert_int_equal(ossd_store_upload_abort(f->store, &other, upload.id),
 			 OSSD_E_NO_SUCH_UPLOAD);
