@@ -49,16 +49,21 @@ static void check_engine(const struct spec *spec, struct mistakes *m)
 
 static void check_code(const struct spec *spec, struct mistakes *m)
 {
+	const struct spec_code *code = &spec->code;
+	bool secret = code->password.file || code->password.env || code->token.file ||
+		      code->token.env;
 	const struct code_source source = {
-		.dir = spec->code.dir,
-		.git_url = spec->code.git,
-		.branch = spec->code.branch,
-		.commit = spec->code.commit,
-		.user = spec->code.user,
+		.dir = code->dir,
+		.git_url = code->git,
+		.branch = code->branch,
+		.commit = code->commit,
+		.user = code->user,
+		/* Whether there is one, not what it is: that is read when it is needed. */
+		.password = secret ? "by reference" : NULL,
 	};
 	struct why why = {""};
 
-	if (spec->code.target && code_check(&source, &why) < 0)
+	if (code->target && code_check(&source, &why) < 0)
 		mistakes_add(m, spec_place(spec, "code"), EXIT_CONFIG, "%s", why.text);
 }
 

@@ -17,6 +17,7 @@
  */
 #include "runner/run.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -87,6 +88,21 @@ void run_decide(struct run *r, enum run_result result, int exit_code, const char
 	run_say(r, "%s", r->status.message.text);
 }
 
+/* "cannot …" */
+static const char *const failures[] = {
+	[STEP_PREPARE] = "make the job's folders",
+	[STEP_CODE] = "fetch the code",
+	[STEP_SHARE] = "share the job's mounts",
+	[STEP_MOUNT_INPUT] = "mount /input",
+	[STEP_MOUNT_OUTPUT] = "mount /output",
+	[STEP_LOGS] = "collect logs",
+	[STEP_NETWORK] = "make the job's network",
+	[STEP_CREATE] = "create a container",
+	[STEP_START] = "start a container",
+	[STEP_WAIT] = "wait for the containers",
+};
+static_assert(sizeof(failures) / sizeof(*failures) == STEP_KIND_N, "step kinds");
+
 /* Steps say more precisely where they can (r->step_code). */
 static int exit_code_of(const struct run *r, int error)
 {
@@ -147,7 +163,7 @@ static size_t walk_forwards(struct run *r)
 			decide_stopped(r);
 		else if (e < 0)
 			run_decide(r, RUN_FAILED, exit_code_of(r, e), "cannot %s: %.180s",
-				   step_kind_name(step->kind),
+				   failures[step->kind],
 				   *why.text ? why.text : strerror(-e));
 		if (r->result != RUN_UNDECIDED)
 			return i + 1;

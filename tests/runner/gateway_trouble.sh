@@ -16,7 +16,7 @@ for rc in 69 77 78; do
 	echo $rc >"$FAKE/mount.rc"
 	echo "sluice: oss://bkt: reason $rc" >"$FAKE/mount.err"
 	expect_rc $rc start
-	grep -q "cannot mount-input: oss://bkt: reason $rc" "$T/err" || fail "$(cat "$T/err")"
+	grep -q "cannot mount /input: oss://bkt: reason $rc" "$T/err" || fail "$(cat "$T/err")"
 	expect_clean gate
 done
 

@@ -56,7 +56,7 @@ expect_clean dirs
 # Refused by the store: its words, its code, one line, nothing left.
 wrong() {
 	expect_rc "$1" timeout 100 "$runner" start "$T/job.yaml" --set name=wrong "${@:3}"
-	grep -q "cannot mount-" "$T/err" && grep -qiE "$2" "$T/err" || fail "$(cat "$T/err")"
+	grep -q "cannot mount /" "$T/err" && grep -qiE "$2" "$T/err" || fail "$(cat "$T/err")"
 	expect_clean wrong
 }
 wrong 78 'bucket' --set input.source=oss://no-such-bucket/x
