@@ -79,16 +79,17 @@ void gateway_command_fini(struct gateway_command *c)
 
 void gateway_mount_command(struct gateway_command *c, const char *program,
 			   const struct spec_store *store, const char *role,
-			   const char *dir, const char *state_dir)
+			   const struct gateway_place *place)
 {
 	gateway_command_init(c, program, "mount");
 	gateway_add(c, store->source);
-	gateway_add(c, dir);
+	gateway_add(c, place->dir);
 	add_option(c, "--role", role);
 	add_option(c, "--endpoint", store->endpoint);
 	add_option(c, "--region", store->region);
 	add_option(c, "--cache-dir", store->cache_dir);
-	add_option(c, "--state-dir", state_dir);
+	add_option(c, "--state-dir", place->state_dir);
+	add_option(c, "--log-file", place->log_file);
 	add_option(c, "--credentials",
 		   store->credentials.id.file || store->credentials.id.env
 			   ? "env"

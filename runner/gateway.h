@@ -25,10 +25,16 @@ struct gateway_command {
 /* Beside the runner's own program, then in $PATH. -ENOENT with a sentence. */
 int gateway_find(char out[PATH_MAX], struct why *why);
 
-/* `state_dir` is for output; NULL for input. */
+/* Where one mount of the gateway is and keeps its things; borrowed. */
+struct gateway_place {
+	const char *dir;       /* the mount point */
+	const char *state_dir; /* output that is not stored yet */
+	const char *log_file;
+};
+
 void gateway_mount_command(struct gateway_command *c, const char *program,
 			   const struct spec_store *store, const char *role,
-			   const char *dir, const char *state_dir);
+			   const struct gateway_place *place);
 void gateway_command_init(struct gateway_command *c, const char *program,
 			  const char *verb);
 void gateway_add(struct gateway_command *c, const char *word);

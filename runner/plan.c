@@ -288,6 +288,13 @@ static void fill_paths(struct plan *p, const struct plan_host *host)
 	path(p->input_dir, p->job_dir, "mnt/input");
 	path(p->output_dir, p->job_dir, "mnt/output");
 	path(p->network_dir, p->job_dir, "net");
+	path(p->input_log, p->job_dir, "logs/gateway-input.log");
+	path(p->output_log, p->job_dir, "logs/gateway-output.log");
+	if (spec->input.state_dir)
+		snprintf(p->input_state_dir, sizeof(p->input_state_dir), "%s",
+			 spec->input.state_dir);
+	else
+		path(p->input_state_dir, p->job_dir, "gateway");
 	if (spec->output.state_dir)
 		snprintf(p->output_state_dir, sizeof(p->output_state_dir), "%s",
 			 spec->output.state_dir);
@@ -299,16 +306,19 @@ static void fill_paths(struct plan *p, const struct plan_host *host)
 struct plan *plan_new(const struct spec *spec, const struct plan_host *host)
 {
 	struct plan *p = xcalloc(1, sizeof(*p));
+	const struct gateway_place in = {p->input_dir, p->input_state_dir, p->input_log};
+	const struct gateway_place out = {p->output_dir, p->output_state_dir,
+					  p->output_log};
 
 	p->spec = spec;
 	fill_paths(p, host);
 	hide_secrets(p, host);
 	if (spec->input.source)
 		gateway_mount_command(&p->mount_input, host->gateway, &spec->input,
-				      "input", p->input_dir, spec->input.state_dir);
+				      "input", &in);
 	if (spec->output.source)
 		gateway_mount_command(&p->mount_output, host->gateway, &spec->output,
-				      "output", p->output_dir, p->output_state_dir);
+				      "output", &out);
 	add_replicas(p);
 	add_steps(p);
 	return p;

@@ -66,8 +66,10 @@ struct plan {
 	char job_dir[PATH_MAX], code_dir[PATH_MAX], files_dir[PATH_MAX],
 		mount_dir[PATH_MAX];
 	char input_dir[PATH_MAX], output_dir[PATH_MAX], network_dir[PATH_MAX];
+	char input_state_dir[PATH_MAX];
 	char output_state_dir[PATH_MAX]; /* survives the job while output is pending */
-	const char **hide;               /* owned array of borrowed or owned words */
+	char input_log[PATH_MAX], output_log[PATH_MAX]; /* the gateway's own */
+	const char **hide; /* owned array of borrowed or owned words */
 	char **hide_owned;
 	size_t hide_count;
 };

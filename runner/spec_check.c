@@ -169,7 +169,8 @@ static void check_options(const struct spec *spec, const struct spec_pairs *opti
 			  const char *path, struct mistakes *m)
 {
 	static const char *const own[] = {"role",      "endpoint",  "region",
-					  "cache-dir", "state-dir", "foreground"};
+					  "cache-dir", "state-dir", "foreground",
+					  "log-file"};
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 
 	for (size_t i = 0; i < options->count; i++) {

@@ -29,7 +29,7 @@
 
 static const char *const folders[] = {"run", "mnt",  "mnt/input", "mnt/output",
 				      "net", "logs", "engine"};
-static const char *const passing_folders[] = {"run", "mnt", "net", "engine"};
+static const char *const passing_folders[] = {"run", "mnt", "net", "engine", "gateway"};
 
 static int make_folder(struct run *r, const char *name, struct why *why)
 {

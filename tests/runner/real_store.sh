@@ -7,7 +7,6 @@
 . "$(dirname "$0")/common.sh"
 need_containers
 [ -x "$bin/sluice" ] && [ -x "$bin/ossd" ] || skip "sluice or ossd is not built"
-export XDG_CACHE_HOME=$T/cache
 defer release_jobs
 start_ossd
 mkdir -p "$T/oss/bkt"
@@ -20,10 +19,10 @@ cat >"$T/job.yaml" <<-END
 	name: real
 	command: "mkdir -p /output/a/b && cp /input/deep/data.bin /output/a/b/copy.\$RUNNER_INDEX && echo done"
 	roles: {worker: {count: 2, memory: 128M}}
-	input: {source: "oss://bkt/in", endpoint: "$OSS_ENDPOINT", region: cn-hangzhou}
+	input: {source: "oss://bkt/in", endpoint: "$OSS_ENDPOINT", region: cn-hangzhou, cache_dir: "$T/cache"}
 	output: {source: "oss://bkt/out", endpoint: "$OSS_ENDPOINT", region: cn-hangzhou}
 END
-expect_rc 0 timeout 100 "$runner" start "$T/job.yaml" --set "input.cache_dir=$T/cache"
+expect_rc 0 timeout 100 "$runner" start "$T/job.yaml"
 for i in 0 1; do
 	ossctl get "oss://bkt/out/a/b/copy.$i" "$T/copy.$i" >/dev/null || fail "copy.$i is not in the bucket"
 	cmp "$T/data" "$T/copy.$i" || fail "copy.$i differs"
@@ -46,7 +45,7 @@ echo 7 >"$T/from/x/n"
 cat >"$T/dirs.yaml" <<-END
 	name: dirs
 	command: "cat /input/x/n /input/x/n >/output/twice"
-	input: "file://$T/from"
+	input: {source: "file://$T/from", cache_dir: "$T/cache"}
 	output: "file://$T/to"
 END
 expect_rc 0 timeout 100 "$runner" start "$T/dirs.yaml"

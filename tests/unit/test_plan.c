@@ -132,7 +132,9 @@ static void test_the_gateway_is_called_as_it_is_documented(void **state)
 	make(FULL);
 	assert_string_equal(
 		joined(&plan->mount_input),
-		"/bin/sluice mount oss://bkt/in /s/jobs/j/mnt/input --role input");
+		"/bin/sluice mount oss://bkt/in /s/jobs/j/mnt/input --role input "
+		"--state-dir /s/jobs/j/gateway --log-file "
+		"/s/jobs/j/logs/gateway-input.log");
 	assert_null(strstr(joined(&plan->mount_output), "oss://bkt/in"));
 	assert_non_null(
 		strstr(joined(&plan->mount_output),
