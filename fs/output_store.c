@@ -25,6 +25,7 @@
 #include "fs/output_impl.h"
 
 #define LIST_DEADLINE_MS 30000
+#define FETCH_TRIES_MAX 4
 #define STALE_MS 1000 /* how long an old listing serves when the store does not answer */
 
 /* One page of a listing, kept until the lock can be taken. */
@@ -640,7 +641,8 @@ static int sink_file(void *arg, uint64_t off, const void *data, size_t n)
 	return err_trace(io_pwrite(s->fd, data, n, off));
 }
 
-int store_fetch(struct output *o, struct node *n, struct content **out)
+/* One try at the object where it stands now; *moved: we have moved it since. */
+static int fetch_once(struct output *o, struct node *n, struct content **out, bool *moved)
 {
 	struct fetch_sink sink = {.fd = -1};
 	struct origin_req req = {.op = ORIGIN_GET,
@@ -674,12 +676,31 @@ int store_fetch(struct output *o, struct node *n, struct content **out)
 		log_warn("object fails its checksum key=%s", key);
 		r = err_origin(-EIO);
 	}
-	if (r < 0) {
-		content_unpin(c);
-		content_put(c, 0);
-		return r == -ENOENT ? err_origin(-ESTALE) : err_trace(r);
+	if (r == 0) {
+		content_count(c, size);
+		*out = c;
+		return 0;
 	}
-	content_count(c, size);
-	*out = c;
-	return 0;
+	content_unpin(c);
+	content_put(c, 0);
+	if (r != -ENOENT && r != -ESTALE)
+		return err_trace(r);
+	lock_scope(&o->lock);
+	*moved = n->stored.key && strcmp(n->stored.key, key) != 0;
+	return err_origin(-ESTALE);
+}
+
+int store_fetch(struct output *o, struct node *n, struct content **out)
+{
+	bool moved;
+	int r;
+
+	/* Each rename moves it once; a reader need not outrun a program that never stops. */
+	for (int attempt = 0; attempt < FETCH_TRIES_MAX; attempt++) {
+		moved = false;
+		r = fetch_once(o, n, out, &moved);
+		if (!moved)
+			break;
+	}
+	return err_trace(r);
 }

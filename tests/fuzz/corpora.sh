@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Every parser of hostile bytes over its corpus and the mutations of it.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 count=0
 for source in "$top"/tests/fuzz/fuzz_*.c; do

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The client against a store that misbehaves: what can be repaired is, within the budget and
 # without a wrong byte; what cannot is said.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 start_ossd
 ctl() { timeout 60 "$bin/ossctl" "$@" --retry-for "${budget:-20s}"; }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The contract of every origin, kept by a bucket through all layers: once with a store that
 # does what it should, once with one that fails one request in ten or so in one way or another.
+# shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 test=$bin/tests/test_origin_conformance
 [ -x "$bin/ossd" ] && [ -x "$test" ] || skip "ossd or the test is not built"

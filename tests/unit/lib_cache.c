@@ -131,3 +131,18 @@ void lib_cache_settle(struct world *w)
 	}
 	fail_msg("memory is not given back");
 }
+
+/* For a cache that is too small for what was read: some of it may stay in memory because
+ * no room could be made, so only wait until nothing moves any more. */
+void lib_cache_calm(struct world *w)
+{
+	uint64_t before = UINT64_MAX;
+
+	for (int still = 0, i = 0; still < 50 && i < 4000; i++) {
+		uint64_t used = lib_cache_stats(w).memory_used;
+
+		still = used == before ? still + 1 : 0;
+		before = used;
+		clock_sleep_ms(2);
+	}
+}

@@ -38,3 +38,4 @@ void lib_cache_read(struct world *w, const char *key, unsigned int version, uint
 struct cache_stats lib_cache_stats(struct world *w);
 /* Until what is on its way to the disk is there. */
 void lib_cache_settle(struct world *w);
+void lib_cache_calm(struct world *w);

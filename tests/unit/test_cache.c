@@ -429,7 +429,7 @@ static void test_the_size_limit_holds_and_the_oldest_go(void **state)
 		snprintf(key, sizeof(key), "f%d", i);
 		scripted_put(w->store, key, 1, 4 * MIB);
 		lib_cache_read(w, key, 1, 0, 4 * MIB, MIB);
-		lib_cache_settle(w);
+		lib_cache_calm(w);
 		/* 256 directories and the index come on top of what is counted. */
 		assert_true(used_by(w->dir) <= 24 * MIB + 2 * MIB);
 		assert_true(lib_cache_stats(w).size_used <= 24 * MIB);
@@ -453,7 +453,7 @@ static void test_packs_are_evicted_too(void **state)
 		lib_cache_read(w, key, 1, 0, 150 * KIB, MIB);
 		assert_true(lib_cache_stats(w).size_used <= 16 * MIB);
 	}
-	lib_cache_settle(w);
+	lib_cache_calm(w);
 	assert_true(lib_cache_stats(w).evicted > 0);
 	scripted_reset(w->store);
 	lib_cache_read(w, "s199", 1, 0, 150 * KIB, MIB);
@@ -470,7 +470,7 @@ static void test_an_object_larger_than_the_cache_can_be_read(void **state)
 	lib_cache_reopen(w);
 	scripted_put(w->store, "huge", 1, 30 * MIB);
 	lib_cache_read(w, "huge", 1, 0, 30 * MIB, MIB);
-	lib_cache_settle(w);
+	lib_cache_calm(w);
 	assert_true(lib_cache_stats(w).size_used <= 8 * MIB);
 }
 

@@ -317,18 +317,22 @@ static void test_every_kill_point_keeps_every_promise(void **state)
 		for (int n = 1; n <= count; n++) {
 			struct place p;
 			char point[64];
-			bool killed;
-			char last;
+			bool killed = false;
 
 			snprintf(point, sizeof(point), "%s:%d", points[i], n);
-			make_place(&p);
-			last = run(&p, point, 0, &killed);
-			if (killed) {
-				recover_and_compare(&p, last);
-			} else if (n == 1) {
-				fail_msg("%s was never reached", point);
+			/* Some points wait for others to be slow: a run may miss them. */
+			for (int tries = 0; tries < (n == 1 ? 10 : 1) && !killed;
+			     tries++) {
+				char last;
+
+				make_place(&p);
+				last = run(&p, point, 0, &killed);
+				if (killed)
+					recover_and_compare(&p, last);
+				io_remove_tree(AT_FDCWD, p.dir);
 			}
-			io_remove_tree(AT_FDCWD, p.dir);
+			if (!killed && n == 1)
+				fail_msg("%s was never reached", point);
 			if (!killed)
 				break;
 		}
