@@ -44,8 +44,11 @@ struct run {
 	bool leftovers; /* something could not be undone */
 	struct logs *logs;
 	struct watch *watch;
-	int *log_fds;            /* files of the log pump, one a replica */
-	bool stopped_containers; /* they were told to end */
+	int *log_fds; /* files of the log pump, one a replica */
+	struct {
+		int64_t pending, damaged; /* files; 0 where it does not say */
+	} receipt;                        /* of the last flush or recover */
+	bool stopped_containers;          /* they were told to end */
 };
 
 /* The whole job; returns the exit code. r->status holds how it ended, also on disk. */

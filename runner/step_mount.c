@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -111,8 +112,10 @@ int step_unmount_input(struct run *r, const struct step *step, struct why *why)
 	return err_trace(unmount(r, r->plan->input_dir, &r->plan->spec->input, why));
 }
 
-static void store_receipt(struct run *r, const struct buf *json)
+/* Keeps what the gateway said of its last flush, and takes the sums out of it. */
+static void take_receipt(struct run *r, const struct buf *json)
 {
+	json_t *root;
 	int e;
 
 	if (!json->len || buf_error(json) < 0)
@@ -120,6 +123,10 @@ static void store_receipt(struct run *r, const struct buf *json)
 	e = io_replace_file(r->job->dirfd, "receipt.json", json->data, json->len, 0600);
 	if (e < 0)
 		run_say(r, "the receipt cannot be kept: %s", strerror(-e));
+	root = json_loadb(json->data, json->len, 0, NULL);
+	r->receipt.pending = json_integer_value(json_object_get(root, "files_pending"));
+	r->receipt.damaged = json_integer_value(json_object_get(root, "damaged"));
+	json_decref(root);
 }
 
 /* One call of flush or recover. Returns its exit code, or a negative errno. */
@@ -147,7 +154,7 @@ static int run_drain(struct run *r, struct gateway_command *c, bool hurried,
 	e = gateway_run(c, store, hurried ? NULL : r->signals, limit,
 			r->progress && isatty(STDERR_FILENO) ? STDERR_FILENO : -1,
 			&result);
-	store_receipt(r, &json);
+	take_receipt(r, &json);
 	return e < 0 ? err_trace(e) : result.exit_code;
 }
 
@@ -180,11 +187,19 @@ static int drain(struct run *r, const char *verb, const char *option, const char
 
 static void note_pending(struct run *r, const char *reason)
 {
+	char count[40] = "some output";
+
+	if (r->receipt.pending > 0)
+		snprintf(count, sizeof(count), "%lld file%s of the output",
+			 (long long)r->receipt.pending,
+			 r->receipt.pending == 1 ? "" : "s");
+	if (*reason)
+		run_say(r, "the output: %s", reason);
 	r->status.output = OUTPUT_PENDING;
+	/* The path last and whole where it fits: it is to be copied. */
 	why_set(&r->status.output_message, 0,
-		"not all output is in the store%s%.60s; finish it with: sluice recover "
-		"--state-dir %.100s",
-		*reason ? ": " : "", reason, r->plan->output_state_dir);
+		"%s not in the store yet; finish with: sluice recover --state-dir %.160s",
+		count, r->plan->output_state_dir);
 }
 
 static void note_stored(struct run *r, bool unmounted)
@@ -193,8 +208,12 @@ static void note_stored(struct run *r, bool unmounted)
 
 	r->status.output = OUTPUT_STORED;
 	r->status.output_message.text[0] = '\0';
+	if (r->receipt.damaged > 0)
+		why_set(&r->status.output_message, 0,
+			"%lld damaged entries were set aside in %.160s",
+			(long long)r->receipt.damaged, p->output_state_dir);
 	/* Nothing is pending there: a folder that the runner chose goes with the job. */
-	if (unmounted && !p->spec->output.state_dir)
+	else if (unmounted && !p->spec->output.state_dir)
 		io_remove_tree(AT_FDCWD, p->output_state_dir);
 }
 

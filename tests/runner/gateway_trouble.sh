@@ -23,14 +23,25 @@ done
 # Done, but not all in the store.
 reset
 echo 75 >"$FAKE/flush.rc"
+echo '{"files_pending":3}' >"$FAKE/receipt"
 expect_rc 75 start
+grep -q '3 files of the output not in the store' "$T/err" || fail "$(cat "$T/err")"
 "$runner" status gate --json | jq -e '.phase == "succeeded" and .output == "pending"' >/dev/null ||
 	fail "$("$runner" status gate --json)"
 grep -q "sluice recover --state-dir $SLUICE_RUN_DIR/outputs/gate-" "$T/err" || fail "$(cat "$T/err")"
 [ -n "$(ls -A "$SLUICE_RUN_DIR/outputs")" ] || fail "what is pending was removed"
 expect_clean gate
 
+# What the gateway set aside as damaged is never removed.
+reset
+echo '{"files_pending":0,"damaged":1}' >"$FAKE/receipt"
+expect_rc 0 start
+grep -q 'set aside in .*/outputs/gate-' "$T/err" || fail "$(cat "$T/err")"
+[ -n "$(ls -A "$SLUICE_RUN_DIR/outputs")" ] || fail "what is damaged was removed"
+rm "$FAKE/receipt"
+
 # A failed job keeps its own code, even when output is pending too.
+echo 75 >"$FAKE/flush.rc"
 expect_rc 6 start --set 'command="exit 6"'
 [ "$("$runner" status gate --json | jq -r .output)" = pending ] || fail "not pending"
 
