@@ -324,10 +324,11 @@ static void run_listing(void *arg)
 	if (r < 0)
 		log_debug(LOG_CACHE, "listing failed dir=%s error=%s", job->dir,
 			  strerror(-r));
-	listing_done(job->listing, r);
 	lock_take(&job->m->lock);
 	charge_locked(job->m, job->dir, job->listing);
 	lock_drop(&job->m->lock);
+	/* Who sees the end of the listing finds it counted. */
+	listing_done(job->listing, r);
 	listing_put(job->listing);
 	free(job);
 }

@@ -170,6 +170,10 @@ static void story(const struct place *p, int pipe)
 	say(pipe, 'h'); /* no large */
 	must(output_drain(o, seconds, &receipt));
 	buf_fini(&receipt);
+	/* Staged files go at leisure; this point waits for it. */
+	if (getenv("SLUICE_KILL_AT") &&
+	    strstr(getenv("SLUICE_KILL_AT"), "stage.unlink:1"))
+		clock_sleep_ms(5000);
 	output_free(o);
 	origin_free(origin);
 	_exit(0);
