@@ -59,7 +59,7 @@ start_ossd() {
 		--key-file "$T/keys" "$@" >"$T/ossd.out" 2>"$T/ossd.err" &
 	OSSD_PID=$!
 	defer stop_pid "$OSSD_PID"
-	eventually 10 grep -q ^admin "$T/ossd.out"
+	eventually 30 grep -q ^admin "$T/ossd.out"
 	OSS_ENDPOINT=$(sed -n 's/^ready //p' "$T/ossd.out")
 	OSS_ADMIN=$(sed -n 's/^admin //p' "$T/ossd.out")
 	OSSD_PORT=${OSS_ENDPOINT##*:}

@@ -26,7 +26,7 @@ echo data >"$T/data"
 start
 sleep 60 >"$T/mnt/busy" &
 holder=$!
-eventually 5 test -e "$T/mnt/busy"
+eventually 30 test -e "$T/mnt/busy"
 expect_rc 75 timeout 30 "$bin/sluice" umount "$T/mnt"
 grep -q "in use by.*$holder " "$T/err" || fail "$(cat "$T/err")"
 kill "$holder"
@@ -39,17 +39,17 @@ gone "$pid" || fail "something is left after umount"
 start
 cp "$T/data" "$T/mnt/umount8"
 umount "$T/mnt"
-eventually 10 gone "$pid"
+eventually 30 gone "$pid"
 cmp "$T/data" "$S/umount8"
 
 # SIGTERM drains and ends, also when a file is open.
 start
 sleep 60 >"$T/mnt/open" &
 holder=$!
-eventually 5 test -e "$T/mnt/open"
+eventually 30 test -e "$T/mnt/open"
 cp "$T/data" "$T/mnt/sigterm"
 kill -TERM "$pid"
-eventually 10 gone "$pid"
+eventually 30 gone "$pid"
 kill "$holder"
 cmp "$T/data" "$S/sigterm"
 
@@ -59,10 +59,10 @@ store_away
 cp "$T/data" "$T/mnt/later"
 kill -TERM "$pid"
 draining() { [ "$(json .state)" = draining ]; }
-eventually 5 draining
+eventually 30 draining
 [ -e "/proc/$pid/fd/0" ] || fail "it did not wait"
 kill -TERM "$pid"
-eventually 5 gone "$pid"
+eventually 30 gone "$pid"
 store_back
 expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
 cmp "$T/data" "$S/later"
@@ -88,7 +88,7 @@ sleep 0.2
 [ -e "/proc/$reader" ] || fail "the reader did not wait, so this tests nothing"
 expect_rc 75 timeout 30 "$bin/sluice" umount --force "$T/mnt"
 wait "$reader" && fail "the reader got an answer"
-eventually 5 test ! -e "/proc/$pid/fd/0"
+eventually 30 test ! -e "/proc/$pid/fd/0"
 mountpoint -q "$T/mnt" && fail "still mounted"
 expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
 cmp "$T/data" "$S/hung"

@@ -34,7 +34,7 @@ done
 chmod 777 "$T/run"
 chmod 777 "$T/run/"*.sock
 expect_rc 69 as_nobody env SLUICE_RUN_DIR="$T/run" "$bin/sluice" flush "$T/mnt"
-eventually 5 grep -q 'refused a caller uid=65534' "$T/state/log"
+eventually 30 grep -q 'refused a caller uid=65534' "$T/state/log"
 chmod 700 "$T/run"
 
 # No core files, not to be traced, log and state for the owner only.

@@ -27,7 +27,7 @@ echo "STS.session:session-secret:the/token+=" >>"$T/keys"
 	>"$T/ossd.out" 2>"$T/ossd.err" &
 pid=$!
 defer stop_pid "$pid"
-eventually 10 grep -q ^ready "$T/ossd.out"
+eventually 30 grep -q ^ready "$T/ossd.out"
 
 for version in v1 v4; do
 	for style in path virtual; do

@@ -7,7 +7,7 @@ mkdir "$T/oss"
 "$bin/ossd" --root "$T/oss" --listen 127.0.0.1:0 --admin 127.0.0.1:0 --no-auth --bucket data \
 	>"$T/ossd.out" 2>"$T/ossd.err" &
 defer stop_pid $!
-eventually 10 grep -q ^admin "$T/ossd.out"
+eventually 30 grep -q ^admin "$T/ossd.out"
 OSS_ENDPOINT=$(sed -n 's/^ready //p' "$T/ossd.out")
 OSS_ADMIN=$(sed -n 's/^admin //p' "$T/ossd.out")
 url=$OSS_ENDPOINT/data
@@ -101,7 +101,7 @@ faults '[{"op":"GetObject","fault":"stall","after":1000}]'
 rc 28 -m 1 "$url/obj"
 expect "$(stat -c %s "$T/got")" 1000
 idle() { [ "$(oss_stat .in_flight)" = 0 ]; }
-eventually 5 idle
+eventually 30 idle
 
 # expired-token, ignore-range, short-delete
 faults '[{"fault":"expired-token","count":1}]'

@@ -11,7 +11,7 @@ start() {
 		>"$T/ossd.out" 2>>"$T/ossd.err" &
 	pid=$!
 	defer stop_pid "$pid"
-	eventually 10 grep -q ^ready "$T/ossd.out"
+	eventually 30 grep -q ^ready "$T/ossd.out"
 	url=$(sed -n 's/^ready //p' "$T/ossd.out")/data
 }
 

@@ -71,7 +71,7 @@ mkdir "$T/open"
 	--suffix oss.test >"$T/open.out" 2>"$T/open.err" &
 open_pid=$!
 defer stop_pid "$open_pid"
-eventually 10 grep -q ^admin "$T/open.out"
+eventually 30 grep -q ^admin "$T/open.out"
 OSS_ENDPOINT=$(sed -n 's/^ready //p' "$T/open.out")
 url=$OSS_ENDPOINT/data
 
@@ -189,7 +189,7 @@ faults '[{"fault":"latency","ms":600000}]'
 curl -s -m 30 -o /dev/null "$url/hosted" &
 defer stop_pid $!
 held() { [ "$(oss_stat .in_flight)" = 1 ]; }
-eventually 5 held
+eventually 30 held
 started=$SECONDS
 kill "$open_pid"
 rc=0

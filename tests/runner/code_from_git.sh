@@ -23,7 +23,7 @@ mkfifo "$T/hold"
 python3 "$top/tests/runner/git_server.py" "$T/root" <"$T/hold" >"$T/port" &
 defer stop_pid $!
 exec 9>"$T/hold"
-eventually 10 grep -q . "$T/port"
+eventually 30 grep -q . "$T/port"
 url=http://127.0.0.1:$(cat "$T/port")
 
 cat >"$T/job.yaml" <<-END
@@ -70,12 +70,12 @@ grep -q 'chmod 600' "$T/err" || fail "$(cat "$T/err")"
 python3 -c 'import socket, time
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(60)' >"$T/mute" &
 defer stop_pid $!
-eventually 10 grep -q . "$T/mute"
+eventually 30 grep -q . "$T/mute"
 SECONDS=0
 setsid env --default-signal=INT "$runner" start "$T/job.yaml" \
 	--set "code.git=http://127.0.0.1:$(cat "$T/mute")/x.git" >"$T/out" 2>"$T/err" &
 pid=$!
-eventually 10 grep -q 'fetch http' "$T/err"
+eventually 30 grep -q 'fetch http' "$T/err"
 kill -INT "$pid"
 rc=0
 wait "$pid" || rc=$?

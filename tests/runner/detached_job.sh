@@ -15,10 +15,10 @@ cat >"$T/job.yaml" <<-END
 END
 expect_rc 0 timeout 60 "$runner" start --detach "$T/job.yaml"
 [ "$(phase back)" = running ] || fail "started is not running: $(phase back)"
-[ "$(pgrep -fc "^sleep $MARK")" -ge 1 ] || eventually 5 pgrep -f "^sleep $MARK"
+[ "$(pgrep -fc "^sleep $MARK")" -ge 1 ] || eventually 30 pgrep -f "^sleep $MARK"
 "$runner" list | grep -q '^back  *running' || fail "$("$runner" list)"
 "$runner" list --json | jq -e '.[0].name == "back"' >/dev/null || fail "list --json"
-eventually 5 grep -q up "$SLUICE_RUN_DIR/jobs/back/logs/worker-1.log"
+eventually 30 grep -q up "$SLUICE_RUN_DIR/jobs/back/logs/worker-1.log"
 [ "$("$runner" logs)" = $'worker-0 | up\nworker-1 | up' ] || fail "$("$runner" logs)"
 [ "$("$runner" logs -c worker-1 --raw)" = up ] || fail "logs of one container"
 expect_rc 78 "$runner" logs -c nobody
@@ -43,7 +43,7 @@ expect_rc 0 "$runner" stop back # once more is no mistake
 : >"$FAKE/calls"
 expect_rc 0 timeout 60 "$runner" start --detach "$T/job.yaml"
 kill -9 "$(cut -d' ' -f1 "$SLUICE_RUN_DIR/jobs/back/supervisor")"
-eventually 5 is_phase back lost
+eventually 30 is_phase back lost
 expect_rc 78 timeout 60 "$runner" start "$T/job.yaml"
 grep -q 'runner stop back' "$T/err" || fail "$(cat "$T/err")"
 expect_rc 0 timeout 60 "$runner" stop back

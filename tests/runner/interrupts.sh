@@ -27,7 +27,7 @@ ended() {
 }
 
 begin
-eventually 20 test -e "$FAKE/store/bkt/out/up"
+eventually 30 test -e "$FAKE/store/bkt/out/up"
 kill -INT "$pid"
 ended 130
 [ "$(cat "$FAKE/store/bkt/out/last")" = saved ] || fail "no time to save"
@@ -35,7 +35,7 @@ grep -q ^flush "$FAKE/calls" || fail "not flushed"
 
 # A container that will not go: the second signal does not wait for the grace.
 begin --set "command='trap \"\" TERM; touch /output/up; while :; do sleep 0.1; done'"
-eventually 20 test -e "$FAKE/store/bkt/out/up"
+eventually 30 test -e "$FAKE/store/bkt/out/up"
 SECONDS=0
 kill -TERM "$pid"
 sleep 0.3
@@ -46,7 +46,7 @@ ended 143
 # While the store is mounted.
 echo 30 >"$FAKE/mount.sleep"
 begin
-eventually 20 grep -q ^mount "$FAKE/calls"
+eventually 30 grep -q ^mount "$FAKE/calls"
 kill -INT "$pid"
 ended 130
 rm "$FAKE/mount.sleep"
@@ -54,9 +54,9 @@ rm "$FAKE/mount.sleep"
 # While the output is stored: once warns, twice leaves it for later, and says how.
 echo 30 >"$FAKE/flush.sleep"
 begin --set 'command="touch /output/up"'
-eventually 20 grep -q ^flush "$FAKE/calls"
+eventually 30 grep -q ^flush "$FAKE/calls"
 kill -INT "$pid"
-eventually 10 grep -q 'interrupt again' "$T/err"
+eventually 30 grep -q 'interrupt again' "$T/err"
 echo 75 >"$FAKE/flush.rc"
 rm "$FAKE/flush.sleep"
 kill -INT "$pid"

@@ -85,7 +85,7 @@ expect_clean late
 port=${OSS_ENDPOINT##*:}
 "$bin/ossd" --root "$T/oss" --listen "127.0.0.1:$port" --key-file "$T/keys" >"$T/ossd2" 2>&1 &
 defer stop_pid $!
-eventually 10 grep -q ^ready "$T/ossd2"
+eventually 30 grep -q ^ready "$T/ossd2"
 expect_rc 0 timeout 60 "$bin/sluice" recover --state-dir "$state"
 ossctl get oss://bkt/late/late.txt "$T/late.txt" >/dev/null || fail "late.txt did not arrive"
 [ "$(cat "$T/late.txt")" = late ] || fail "late.txt"
