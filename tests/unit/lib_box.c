@@ -14,7 +14,6 @@
 
 char box_marker[32];
 char box_output[65536];
-char box_marker[32];
 char box_top[64];
 struct engine *box_engine;
 struct engine_peer box_peers[BOX_PEERS] = {
