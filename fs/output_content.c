@@ -332,7 +332,7 @@ static int make_version(struct output *o, struct node *n, struct content *c,
 	content_put(old, seq);
 	content_count(c, size);
 	content_update_frozen(n);
-	n->pending_seq = seq;
+	n->acked_seq = seq;
 	sync_queue(o, n);
 	return 0;
 }

@@ -128,7 +128,8 @@ struct node {
 	enum node_queue queue;
 	struct list queued; /* output->ready or ->waiting */
 	int64_t pending_ns; /* real time since which something is to be done; 0: clean */
-	uint64_t pending_seq; /* journal sequence that asked for it last */
+	uint64_t pending_seq; /* journal sequence of the oldest change the store lacks */
+	uint64_t acked_seq;   /* journal sequence of `acked` */
 	uint64_t not_before_ms;
 	uint32_t attempts;
 	struct task *task; /* in flight */

@@ -42,7 +42,7 @@ static int commit(struct output *o, struct buf *b, struct node *n)
 	int r = log_commit(o, b, &seq);
 
 	if (r == 0)
-		n->seq = n->pending_seq = seq;
+		n->seq = seq;
 	return err_trace(r);
 }
 

@@ -338,6 +338,9 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 	n->meta_dirty = n->meta_change != t->meta_change;
 	if (n->resume)
 		resume_free(n);
+	/* A drain that began before the newer version was made has what it waits for. */
+	if (n->version != t->version && n->acked && !n->meta_dirty && !n->displaced)
+		n->pending_seq = n->acked_seq;
 	if (n->version == t->version) {
 		*drop = n->acked;
 		n->acked = NULL;
@@ -490,6 +493,7 @@ static void requeue(struct output *o, struct node *n, bool good)
 		return;
 	}
 	n->pending_ns = 0;
+	n->pending_seq = 0;
 	sync_move(o, n, QUEUE_NONE);
 }
 

@@ -10,11 +10,23 @@ T=$(mktemp -d "${TMPDIR:-/tmp}/sluice-test.XXXXXX")
 export SLUICE_RUN_DIR=$T/run XDG_CACHE_HOME=$T/xdg-cache XDG_STATE_HOME=$T/xdg-state
 _undo=()
 
+# What a failed test leaves to be read: the logs' ends and who still runs.
+_logs() {
+	local log
+	find "$T" -xdev \( -name log -o -name '*.log' -o -name '*.err' \) -size +0 -print0 |
+		while IFS= read -r -d '' log; do
+			echo "--- ${log#"$T"/}"
+			tail -n 15 "$log"
+		done
+	grep -s " $T" /proc/self/mountinfo
+	ps -eo pid,stat,wchan:20,args | grep -F "$T" | grep -v grep
+}
 # defer COMMAND…: runs at the end, last one first, also when the test fails.
 defer() { _undo+=("$(printf '%q ' "$@")"); }
 _cleanup() {
 	local rc=$? i
 	set +e
+	[ "$rc" -eq 0 ] || [ "$rc" -eq 77 ] || _logs >&2
 	for ((i = ${#_undo[@]} - 1; i >= 0; i--)); do eval "${_undo[i]}"; done
 	rm -rf --one-file-system "$T"
 	exit "$rc"

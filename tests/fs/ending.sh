@@ -15,7 +15,9 @@ store_away() {
 }
 store_back() { faults '[]'; }
 json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
-gone() { [ ! -e "/proc/$1/fd/0" ] && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
+# A process closes what it has open before it counts as dead.
+dead() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
+gone() { dead "$1" && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
 start() {
 	mount_sluice oss://data "$T/mnt" output "$@"
 	pid=$(json .pid)
@@ -60,7 +62,7 @@ cp "$T/data" "$T/mnt/later"
 kill -TERM "$pid"
 draining() { [ "$(json .state)" = draining ]; }
 eventually 30 draining
-[ -e "/proc/$pid/fd/0" ] || fail "it did not wait"
+dead "$pid" && fail "it did not wait"
 kill -TERM "$pid"
 eventually 30 gone "$pid"
 store_back
@@ -88,7 +90,7 @@ sleep 0.2
 [ -e "/proc/$reader" ] || fail "the reader did not wait, so this tests nothing"
 expect_rc 75 timeout 30 "$bin/sluice" umount --force "$T/mnt"
 wait "$reader" && fail "the reader got an answer"
-eventually 30 test ! -e "/proc/$pid/fd/0"
+eventually 30 dead "$pid"
 mountpoint -q "$T/mnt" && fail "still mounted"
 expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
 cmp "$T/data" "$S/hung"

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache/origin.h"
+#include "fs/backend/fault.h"
 #include "fs/backend/mem.h"
 #include "fs/base/buf.h"
 #include "fs/base/clock.h"
@@ -551,7 +553,43 @@ static void test_writes_behind_our_back_are_acknowledged(void **state)
 	tear_down(&t);
 }
 
-TEST_MAIN(cmocka_unit_test(test_writers_wait_for_space_instead_of_failing),
+static void *drain_for_a_while(void *arg)
+{
+	struct rig *t = arg;
+
+	return (void *)(intptr_t)output_drain(t->o, clock_mono_ms() + 300, NULL);
+}
+
+/* What was acknowledged before the drain is waited for, though it changes again meanwhile. */
+static void test_a_drain_waits_for_what_changes_again(void **state)
+{
+	struct fault_rule away = {.op = ORIGIN_PUT, .error = -ECONNREFUSED};
+	pthread_t thread;
+	void *result;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	t.o = output_free(t.o);
+	assert_int_equal(fault_origin_new(t.origin, &t.origin), 0);
+	t.config.origin = t.origin;
+	start(&t);
+	fault_add(t.origin, &away);
+	put(&t, "f", "first");
+	assert_int_equal(pthread_create(&thread, NULL, drain_for_a_while, &t), 0);
+	while (pthread_tryjoin_np(thread, &result) == EBUSY) {
+		put(&t, "f", "again");
+		clock_sleep_ms(5);
+	}
+	assert_int_equal((int)(intptr_t)result, OUTPUT_E_PENDING);
+	fault_clear(t.origin);
+	drain(&t);
+	lib_assert_content(t.origin, "f", "again");
+	tear_down(&t);
+}
+
+TEST_MAIN(cmocka_unit_test(test_a_drain_waits_for_what_changes_again),
+	  cmocka_unit_test(test_writers_wait_for_space_instead_of_failing),
 	  cmocka_unit_test(test_a_close_without_a_change_sends_nothing),
 	  cmocka_unit_test(test_writes_behind_our_back_are_acknowledged),
 	  cmocka_unit_test(test_a_closed_file_reaches_the_store),
