@@ -51,10 +51,12 @@ eventually() {
 		sleep 0.05
 	done
 }
+# dead PID: it ended and has let go of its files and locks.
+dead() { [ ! -e "/proc/$1" ] || grep -qs '^State:.*Z' "/proc/$1/status"; }
 stop_pid() {
 	kill "$1" 2>/dev/null || return 0
 	for _ in $(seq 100); do
-		[ -e "/proc/$1" ] && ! grep -qs '^State:.*Z' "/proc/$1/status" || return 0
+		! dead "$1" || return 0
 		sleep 0.05
 	done
 	kill -9 "$1" 2>/dev/null

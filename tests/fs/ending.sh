@@ -15,8 +15,6 @@ store_away() {
 }
 store_back() { faults '[]'; }
 json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
-# A process closes what it has open before it counts as dead.
-dead() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 gone() { dead "$1" && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
 start() {
 	mount_sluice oss://data "$T/mnt" output "$@"

@@ -19,7 +19,7 @@ kill_it() {
 	local pid
 	pid=$(json .pid)
 	kill -9 "$pid"
-	eventually 30 test ! -e "/proc/$pid/fd/0"
+	eventually 30 dead "$pid"
 }
 
 head -c 700000 /dev/urandom >"$T/one"
