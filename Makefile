@@ -149,6 +149,7 @@ fs_src := \
 	fs/output.c \
 	fs/output_content.c \
 	fs/output_dir.c \
+	fs/output_fetch.c \
 	fs/output_file.c \
 	fs/output_log.c \
 	fs/output_name.c \

@@ -11,6 +11,7 @@
  *   output_node.c     the table of nodes      output_store.c   what the store shows
  *   output_name.c     names and attributes    output_dir.c     listings
  *   output_file.c     open files              output_content.c versions and their bytes
+ *   output_fetch.c    what an object holds
  *   output_plan.c     what a node needs next  output_sync.c    doing it
  *   output_status.c   progress, drain, receipt
  *
@@ -259,6 +260,11 @@ int store_lookup(struct output *o, uint64_t parent, const char *name, unsigned i
 		 struct node **out);
 /* All that the store holds below the directory becomes nodes. */
 int store_load_tree(struct output *o, struct node *dir);
+/* Lock held: what a listing or an answer says of the node's object. */
+void store_take_attributes(struct output *o, struct node *n, const struct origin_attr *a);
+
+/* ---- output_fetch.c: without the lock -------------------------------------------------- */
+
 /* The object's own mode, owner, time. TREE_E_WAIT with TREE_NOWAIT. */
 int store_attributes(struct output *o, struct node *n, unsigned int flags);
 /* Content of a stored object into memory or a staged file. */
