@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kills a writing process at every named point, recovers, wipes all local state and
- * compares the store with what was acknowledged.
+ * Kills a writing process at every named point, at system calls and at any moment,
+ * recovers, wipes all local state and compares the store with what was acknowledged.
  *
  * The child works through a fixed story of files and writes each acknowledgement to a pipe
  * the moment it has it. The parent knows after the kill which promises were made. What the
@@ -26,6 +26,7 @@
 #include "fs/base/log.h"
 #include "fs/output.h"
 #include "tests/unit/lib_origin.h"
+#include "tests/unit/lib_trace.h"
 
 #define PART (64 << 10)
 #define LARGE (3 * PART + 100)
@@ -206,10 +207,23 @@ static char version_of(struct origin *origin, const char *key)
 	return '?';
 }
 
+/* When a story is killed. */
+struct death {
+	const char *point; /* kill point, or NULL */
+	uint64_t call;     /* system call, counted as lib_trace() does, or 0 */
+	uint64_t after_ms; /* with neither: so long after the start */
+};
+static struct death death; /* the present one; for messages too */
+
 static void expect_one_of(const char *what, char got, const char *allowed)
 {
 	if (!strchr(allowed, got))
-		fail_msg("%s holds '%c', expected one of \"%s\"", what, got, allowed);
+		fail_msg(
+			"%s holds '%c', expected one of \"%s\"; killed at %s, call %llu, "
+			"%llu ms",
+			what, got, allowed, death.point ? death.point : "no point",
+			(unsigned long long)death.call,
+			(unsigned long long)death.after_ms);
 }
 
 /* What the store may hold when the story had come to `last`. */
@@ -242,10 +256,11 @@ static void compare(struct origin *origin, char last)
 	}
 }
 
-/* Runs the story until it is killed: at a point, or (point NULL) after some time. Returns
- * the last promise, '@' for none; sets *killed. */
-static char run(const struct place *p, const char *point, uint64_t after_ms, bool *killed)
+/* Runs the story until its death. Returns the last promise, '@' for none; sets *killed,
+ * and with death.call *calls, the system calls that were counted. */
+static char run(const struct place *p, bool *killed, uint64_t *calls)
 {
+	const char *point = death.point;
 	char last = '@', step;
 	int pipes[2], status;
 	pid_t pid;
@@ -255,20 +270,26 @@ static char run(const struct place *p, const char *point, uint64_t after_ms, boo
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		close(pipes[0]);
+		if (death.call)
+			lib_trace_me();
 		if (point)
 			setenv("SLUICE_KILL_AT", point, 1);
 		alarm(60);
 		story(p, pipes[1]);
 	}
 	close(pipes[1]);
-	if (!point) {
-		clock_sleep_ms(after_ms);
+	if (!point && !death.call) {
+		clock_sleep_ms(death.after_ms);
 		kill(pid, SIGKILL);
 	}
+	/* What it says fits into the pipe. */
+	if (death.call)
+		status = lib_trace(pid, death.call, calls);
 	while (read(pipes[0], &step, 1) == 1)
 		last = step;
 	close(pipes[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (!death.call)
+		assert_int_equal(waitpid(pid, &status, 0), pid);
 	*killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 	if (!*killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
 		fail_msg("%s: the story ended with status %x", point ? point : "-",
@@ -330,7 +351,8 @@ static void test_every_kill_point_keeps_every_promise(void **state)
 				char last;
 
 				make_place(&p);
-				last = run(&p, point, 0, &killed);
+				death = (struct death){.point = point};
+				last = run(&p, &killed, NULL);
 				if (killed)
 					recover_and_compare(&p, last);
 				io_remove_tree(AT_FDCWD, p.dir);
@@ -343,6 +365,21 @@ static void test_every_kill_point_keeps_every_promise(void **state)
 	}
 }
 
+/* One story in a place of its own, killed, recovered, compared. */
+static uint64_t tell_and_kill(void)
+{
+	uint64_t calls = 0;
+	struct place p;
+	bool killed;
+	char last;
+
+	make_place(&p);
+	last = run(&p, &killed, &calls);
+	recover_and_compare(&p, last);
+	io_remove_tree(AT_FDCWD, p.dir);
+	return calls;
+}
+
 static void test_a_kill_at_any_moment_keeps_every_promise(void **state)
 {
 	int count = is_full() ? 200 : 10;
@@ -350,17 +387,30 @@ static void test_a_kill_at_any_moment_keeps_every_promise(void **state)
 	(void)state;
 	log_set_fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
 	for (int i = 0; i < count; i++) {
-		uint64_t after_ms = clock_random() % 300;
-		struct place p;
-		bool killed;
-		char last;
+		death = (struct death){.after_ms = clock_random() % 300};
+		tell_and_kill();
+	}
+}
 
-		make_place(&p);
-		last = run(&p, NULL, after_ms, &killed);
-		recover_and_compare(&p, last);
-		io_remove_tree(AT_FDCWD, p.dir);
+static void test_a_kill_at_system_calls_keeps_every_promise(void **state)
+{
+	uint64_t calls, step;
+
+	(void)state;
+	log_set_fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+	death = (struct death){.call = UINT64_MAX};
+	calls = tell_and_kill();
+	assert_in_range(calls, 1000, 1000000);
+	step = is_full() ? 1 : calls / 40;
+	for (uint64_t i = 1 + clock_random() % step; i <= calls; i += step) {
+		if (is_full() && i % 100 == 0)
+			print_message("%llu of %llu system calls\n",
+				      (unsigned long long)i, (unsigned long long)calls);
+		death = (struct death){.call = i};
+		tell_and_kill();
 	}
 }
 
 TEST_MAIN(cmocka_unit_test(test_every_kill_point_keeps_every_promise),
+	  cmocka_unit_test(test_a_kill_at_system_calls_keeps_every_promise),
 	  cmocka_unit_test(test_a_kill_at_any_moment_keeps_every_promise))
