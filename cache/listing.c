@@ -317,6 +317,21 @@ int listing_at(struct listing *l, uint64_t position, bool nowait, const struct w
 	return l->error < 0 ? err_trace(l->error) : LISTING_E_END;
 }
 
+int listing_each(struct listing *l, uint64_t position, bool nowait, const struct wait *w,
+		 listing_fn fn, void *arg)
+{
+	struct listing_entry e;
+	uint64_t at = position;
+	int r = listing_at(l, at, nowait, w, &e);
+
+	while (r == 0) {
+		r = fn(arg, &e, ++at);
+		if (r == 0)
+			r = listing_at(l, at, true, NULL, &e);
+	}
+	return err_trace(r);
+}
+
 int listing_find(struct listing *l, const char *name, struct listing_entry *entry)
 {
 	uint32_t i;

@@ -46,6 +46,16 @@ enum listing_condition {
 int listing_at(struct listing *l, uint64_t position, bool nowait, const struct wait *w,
 	       struct listing_entry *entry);
 
+/* From `position` on, in the order of the keys, until fn returns another value than 0,
+ * which is returned. Blocks for the first entry only (not at all with `nowait`), and then
+ * hands out what is there: LISTING_E_WAIT when more will come, LISTING_E_END at the end;
+ * the listing's error, -EINTR, -ETIMEDOUT. `next` is the position to go on from; the entry
+ * lives as long as the call. fn must not call into the listing. However long the listing
+ * is, this needs memory for a piece of it only. */
+typedef int (*listing_fn)(void *arg, const struct listing_entry *entry, uint64_t next);
+int listing_each(struct listing *l, uint64_t position, bool nowait, const struct wait *w,
+		 listing_fn fn, void *arg);
+
 /* By name, as far as it goes now; never blocks. */
 int listing_find(struct listing *l, const char *name, struct listing_entry *entry);
 

@@ -45,6 +45,45 @@ static void test_entries_come_back_as_they_were_given(void **state)
 	listing_put(l);
 }
 
+struct seen {
+	uint64_t next;
+	int count, stop_after;
+};
+
+static int see(void *arg, const struct listing_entry *e, uint64_t next)
+{
+	struct seen *seen = arg;
+	char name[40];
+
+	snprintf(name, sizeof(name), "n%06d", (int)seen->count);
+	assert_string_equal(e->name, name);
+	seen->next = next;
+	return ++seen->count == seen->stop_after ? 7 : 0;
+}
+
+static void test_each_goes_on_where_it_stopped(void **state)
+{
+	struct seen seen = {.stop_after = 700};
+	struct listing *l;
+	char key[40];
+
+	(void)state;
+	assert_int_equal(listing_new("d/", 0, &l), 0);
+	assert_int_equal(listing_each(l, 0, true, NULL, see, &seen), LISTING_E_WAIT);
+	for (int i = 0; i < 3000; i++) {
+		snprintf(key, sizeof(key), "d/n%06d", i);
+		add(l, key, (uint64_t)i);
+	}
+	assert_int_equal(listing_each(l, 0, true, NULL, see, &seen), 7);
+	assert_int_equal(listing_each(l, seen.next, false, NULL, see, &seen),
+			 LISTING_E_WAIT);
+	assert_int_equal(seen.count, 3000);
+	listing_done(l, 0);
+	assert_int_equal(listing_each(l, seen.next, false, NULL, see, &seen),
+			 LISTING_E_END);
+	listing_put(l);
+}
+
 static void test_byte_order_decides_before_the_end(void **state)
 {
 	struct listing_entry e;
@@ -118,6 +157,7 @@ static void test_waiting_for_more_ends_by_the_deadline(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(test_entries_come_back_as_they_were_given),
+	  cmocka_unit_test(test_each_goes_on_where_it_stopped),
 	  cmocka_unit_test(test_byte_order_decides_before_the_end),
 	  cmocka_unit_test(test_a_store_without_order_decides_nothing_early),
 	  cmocka_unit_test(test_a_failed_listing_says_so_after_what_it_has),
