@@ -350,9 +350,13 @@ $(BUILD)/ossd: $(call obj,$(ossd_src)) $(foreach a,ossd_lib backend cache base,$
 all_archives = $(foreach a,$(archives),$(call archive,$(a)))
 all_libs = $(fuse_libs) $(libs_ossd) $(libs_runner) $(libs_backend) $(libs_cache) $(libs_base)
 
+# What only one test is linked with, because it takes the place of library functions.
+with_test_output_power := tests/unit/power.c
+$(BUILD)/tests/test_output_power: $(call obj,$(with_test_output_power))
+
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(call obj,$(tests_lib_src)) $(all_archives)
 	@mkdir -p $(@D)
-	$(CC) $(all_ldflags) -o $@ $< $(call obj,$(tests_lib_src)) -Wl,--start-group \
+	$(CC) $(all_ldflags) -o $@ $< $(call obj,$(tests_lib_src) $(with_$*)) -Wl,--start-group \
 		$(all_archives) -Wl,--end-group -lcmocka -lssl $(all_libs)
 
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o \

@@ -127,7 +127,6 @@ int stage_create(struct stage *s, struct content **out)
 		return err_origin(-ENOMEM);
 	lock_take(&s->lock);
 	c->id = s->next_id++;
-	s->created++;
 	lock_drop(&s->lock);
 	id_name(name, c->id);
 	c->fd = openat(s->config.dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
@@ -140,6 +139,7 @@ int stage_create(struct stage *s, struct content **out)
 	}
 	c->pins = 1;
 	lock_take(&s->lock);
+	s->created++; /* now that the name is there for stage_sync_names() */
 	HASH_ADD(hh, s->contents, id, sizeof(c->id), c);
 	lock_drop(&s->lock);
 	*out = c;

@@ -213,17 +213,23 @@ struct death {
 	uint64_t call;     /* system call, counted as lib_trace() does, or 0 */
 	uint64_t after_ms; /* with neither: so long after the start */
 };
-static struct death death; /* the present one; for messages too */
+static struct death death; /* the present one */
+
+static const char *describe_death(void)
+{
+	static char text[80];
+
+	snprintf(text, sizeof(text), "%s, call %llu, %llu ms",
+		 death.point ? death.point : "no point", (unsigned long long)death.call,
+		 (unsigned long long)death.after_ms);
+	return text;
+}
 
 static void expect_one_of(const char *what, char got, const char *allowed)
 {
 	if (!strchr(allowed, got))
-		fail_msg(
-			"%s holds '%c', expected one of \"%s\"; killed at %s, call %llu, "
-			"%llu ms",
-			what, got, allowed, death.point ? death.point : "no point",
-			(unsigned long long)death.call,
-			(unsigned long long)death.after_ms);
+		fail_msg("%s holds '%c', expected one of \"%s\"; killed at %s", what, got,
+			 allowed, describe_death());
 }
 
 /* What the store may hold when the story had come to `last`. */
@@ -297,6 +303,15 @@ static char run(const struct place *p, bool *killed, uint64_t *calls)
 	return last;
 }
 
+static void deliver(struct output *o)
+{
+	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
+
+	if (output_drain(o, clock_mono_ms() + 20000, &receipt) != 0)
+		fail_msg("not delivered; killed at %s: %s", describe_death(),
+			 receipt.data);
+}
+
 static void recover_and_compare(const struct place *p, char last)
 {
 	struct origin_req uploads = {.op = ORIGIN_MULTI_LIST, .key = ""};
@@ -308,7 +323,7 @@ static void recover_and_compare(const struct place *p, char last)
 		struct output *o = begin(p, &origin);
 
 		assert_non_null(o);
-		assert_int_equal(output_drain(o, clock_mono_ms() + 20000, NULL), 0);
+		deliver(o);
 		output_free(o);
 		if (i < 2)
 			origin_free(origin);
@@ -324,7 +339,8 @@ static void recover_and_compare(const struct place *p, char last)
 	origin_free(origin);
 }
 
-/* SLUICE_CRASH=full: more of each, minutes instead of seconds. */
+/* SLUICE_CRASH=full: more of each, minutes instead of seconds; SLUICE_CRASH_CALL=n: from
+ * that system call on. */
 static bool is_full(void)
 {
 	const char *how = getenv("SLUICE_CRASH");
@@ -394,7 +410,8 @@ static void test_a_kill_at_any_moment_keeps_every_promise(void **state)
 
 static void test_a_kill_at_system_calls_keeps_every_promise(void **state)
 {
-	uint64_t calls, step;
+	const char *from = getenv("SLUICE_CRASH_CALL");
+	uint64_t calls, step, i;
 
 	(void)state;
 	log_set_fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -402,7 +419,8 @@ static void test_a_kill_at_system_calls_keeps_every_promise(void **state)
 	calls = tell_and_kill();
 	assert_in_range(calls, 1000, 1000000);
 	step = is_full() ? 1 : calls / 40;
-	for (uint64_t i = 1 + clock_random() % step; i <= calls; i += step) {
+	i = from ? strtoull(from, NULL, 10) : 1 + clock_random() % step;
+	for (; i <= calls; i += step) {
 		if (is_full() && i % 100 == 0)
 			print_message("%llu of %llu system calls\n",
 				      (unsigned long long)i, (unsigned long long)calls);
