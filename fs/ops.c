@@ -160,12 +160,14 @@ static void run_deferred(void *arg)
 	free(c);
 }
 
-/* A copy that outlives the request's buffer. */
+/* A copy that outlives the request's buffer; over io_uring the data stays where it is until
+ * the reply. */
 static struct call *copy(const struct call *c)
 {
 	size_t name = c->name ? strlen(c->name) + 1 : 0;
 	size_t new_name = c->new_name ? strlen(c->new_name) + 1 : 0;
-	struct call *d = malloc(sizeof(*d) + name + new_name);
+	size_t data = c->data && !over_ring(c) ? c->size : 0;
+	struct call *d = malloc(sizeof(*d) + name + new_name + data);
 	char *strings = (char *)(d + 1);
 
 	if (!d)
@@ -175,6 +177,8 @@ static struct call *copy(const struct call *c)
 		d->name = memcpy(strings, c->name, name);
 	if (new_name)
 		d->new_name = memcpy(strings + name, c->new_name, new_name);
+	if (data)
+		d->data = memcpy(strings + name + new_name, c->data, data);
 	return d;
 }
 

@@ -47,7 +47,8 @@ struct call {
 	size_t size;
 	mode_t mode;
 	unsigned int set; /* rename: flags; setattr: FUSE_SET_ATTR_*; fallocate: mode */
-	bool flag;        /* readdir: plus; fsync: data only */
+	bool flag;        /* readdir: plus; fsync: data only; write: drop privileges */
+	const char *data; /* write: borrowed from the request; copied when deferred */
 	bool has_fi;
 	struct fuse_file_info fi;
 	struct stat attr; /* setattr */

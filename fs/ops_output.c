@@ -126,6 +126,9 @@ static int run_setattr(struct call *c, unsigned int flags)
 		set |= OUTPUT_SET_MTIME;
 		attr.mtime_ns = clock_real_ns();
 	}
+	/* Also comes with a size, from who may not keep them. */
+	if (c->set & (FUSE_SET_ATTR_KILL_SUID | FUSE_SET_ATTR_KILL_SGID))
+		set |= OUTPUT_SET_DROP;
 	if (!set) /* an access time alone: not kept */
 		return run_getattr(c, flags);
 	r = output_setattr(tree(c), c->ino, set, &attr);

@@ -141,6 +141,18 @@ static struct handle *grant(struct call *c, struct output_file *file)
 	return handle_open(c, file, close_file, fd, !pass, false);
 }
 
+/* The kernel that writes back reads what it writes in part, and places appends. */
+static int open_flags(const struct call *c)
+{
+	int flags = c->fi.flags;
+
+	if (!session_writes_back(c->ops->config.session))
+		return flags;
+	if ((flags & O_ACCMODE) == O_WRONLY)
+		flags = (flags & ~O_ACCMODE) | O_RDWR;
+	return flags & ~O_APPEND;
+}
+
 static int run_create(struct call *c, unsigned int flags)
 {
 	struct fuse_entry_param entry;
@@ -150,8 +162,8 @@ static int run_create(struct call *c, unsigned int flags)
 	int r;
 
 	(void)flags;
-	r = output_create(tree(c), c->ino, c->name, c->mode, c->fi.flags, owner(c), &attr,
-			  &file);
+	r = output_create(tree(c), c->ino, c->name, c->mode, open_flags(c), owner(c),
+			  &attr, &file);
 	if (r != 0)
 		return r;
 	c->ino = attr.ino;
@@ -184,7 +196,7 @@ static int run_open(struct call *c, unsigned int flags)
 	struct handle *h;
 	int r;
 
-	r = output_open(tree(c), c->ino, c->fi.flags, flags, &file);
+	r = output_open(tree(c), c->ino, open_flags(c), flags, &file);
 	if (r != 0)
 		return r;
 	h = grant(c, file);
@@ -229,18 +241,30 @@ void ops_file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	call_start(&c);
 }
 
-/* In the thread that took it: the bytes are in that thread's buffer. */
+static int run_write(struct call *c, unsigned int flags)
+{
+	int r = output_write(call_handle(c)->file, c->off, c->data, c->size, flags);
+
+	if (r != 0)
+		return r;
+	if (c->flag)
+		output_drop_privileges(call_handle(c)->file);
+	fuse_reply_write(c->req, c->size);
+	return 0;
+}
+
 void ops_file_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
 		    off_t off, struct fuse_file_info *fi)
 {
-	struct handle *h = handle_of(fi->fh);
-	int r = output_write(h->file, (uint64_t)off, data, size);
+	struct call c = call_make(req, run_write, ino, NULL, fi);
 
-	(void)ino;
-	if (r == 0)
-		fuse_reply_write(req, size);
-	else
-		call_fail(req, r);
+	c.data = data;
+	c.size = size;
+	c.off = (uint64_t)off;
+#ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
+	c.flag = fi->kill_suidgid;
+#endif
+	call_start(&c);
 }
 
 static int run_flush(struct call *c, unsigned int flags)
@@ -310,11 +334,18 @@ void ops_file_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off
 void ops_file_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		    struct fuse_file_info *fi)
 {
+	struct ops *o = fuse_req_userdata(req);
 	struct handle *h = handle_of(fi->fh);
 	uint64_t result = 0;
-	int r = output_lseek(h->file, (uint64_t)off, whence, &result);
+	int r;
 
 	(void)ino;
+	if (session_writes_back(o->config.session)) {
+		/* We do not know what the kernel has not written yet: it answers itself. */
+		fuse_reply_err(req, ENOSYS);
+		return;
+	}
+	r = output_lseek(h->file, (uint64_t)off, whence, &result);
 	if (r == 0)
 		fuse_reply_lseek(req, (off_t)result);
 	else

@@ -61,6 +61,7 @@ enum output_set {
 	OUTPUT_SET_GID = 1 << 2,
 	OUTPUT_SET_SIZE = 1 << 3,
 	OUTPUT_SET_MTIME = 1 << 4,
+	OUTPUT_SET_DROP = 1 << 5, /* set-user-id and the like go, as with an owner */
 };
 /* `attr` brings the fields named in `set` and takes all of them back. */
 int output_setattr(struct output *o, uint64_t ino, unsigned int set,
@@ -99,7 +100,11 @@ int output_open(struct output *o, uint64_t ino, int open_flags, unsigned int fla
 		struct output_file **out);
 int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
 		unsigned int flags, size_t *got);
-int output_write(struct output_file *file, uint64_t off, const void *p, size_t n);
+/* TREE_E_WAIT with TREE_NOWAIT: it has to wait for space, or for a copy of the content. */
+int output_write(struct output_file *file, uint64_t off, const void *p, size_t n,
+		 unsigned int flags);
+/* Someone without the right to keep them has written: set-user-id and the like go. */
+void output_drop_privileges(struct output_file *file);
 int output_flush(struct output_file *file); /* close(2): acknowledges */
 int output_fsync(struct output_file *file, bool data_only);
 void output_release(struct output_file *file); /* last close; uploads begin */

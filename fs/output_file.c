@@ -20,6 +20,8 @@
 #include "fs/base/log.h"
 #include "fs/output_impl.h"
 
+#define PAGE_BYTES 4096
+
 static bool may_write(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY;
@@ -219,7 +221,7 @@ int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
 }
 
 /* Readies the bytes for a write at `off`; io is held for reading when it returns 0. */
-static int begin_write(struct output_file *file, uint64_t off)
+static int begin_write(struct output_file *file, uint64_t off, unsigned int flags)
 {
 	struct node *n = file->node;
 
@@ -232,6 +234,8 @@ static int begin_write(struct output_file *file, uint64_t off)
 		if (n->live && off >= atomic_load(&n->frozen))
 			return 0;
 		pthread_rwlock_unlock(&n->io);
+		if (flags & TREE_NOWAIT)
+			return TREE_E_WAIT;
 		pthread_rwlock_wrlock(&n->io);
 		r = content_prepare(file->output, n, off);
 		pthread_rwlock_unlock(&n->io);
@@ -240,24 +244,54 @@ static int begin_write(struct output_file *file, uint64_t off)
 	}
 }
 
-int output_write(struct output_file *file, uint64_t off, const void *p, size_t n)
+/* A page that the kernel writes back starts with what was there before the bytes that were
+ * appended. How many of those may not change and need not: a version on its way holds them,
+ * and to write them again would first copy the whole file. */
+static size_t frozen_prefix(struct node *n, uint64_t off, const void *p, size_t size)
+{
+	char there[PAGE_BYTES];
+	size_t same = 0;
+	uint64_t frozen;
+
+	pthread_rwlock_rdlock(&n->io);
+	frozen = atomic_load(&n->frozen);
+	if (n->live && off < frozen && frozen - off < sizeof(there) &&
+	    frozen - off < size) {
+		same = (size_t)(frozen - off);
+		if (io_pread(content_fd(n->live), there, same, off) != (ssize_t)same ||
+		    memcmp(there, p, same) != 0)
+			same = 0;
+	}
+	pthread_rwlock_unlock(&n->io);
+	return same;
+}
+
+int output_write(struct output_file *file, uint64_t off, const void *p, size_t n,
+		 unsigned int flags)
 {
 	struct output *o = file->output;
 	struct node *node = file->node;
+	size_t same;
 	int r;
 
 	if (!may_write(file->flags))
 		return err_origin(-EBADF);
+	same = file->flags & O_APPEND ? 0 : frozen_prefix(node, off, p, n);
+	off += same;
+	p = (const char *)p + same;
+	n -= same;
 	for (int attempt = 0;; attempt++) {
 		uint64_t at = off;
 		struct stat st;
 
+		if ((flags & TREE_NOWAIT) && !stage_has_room(o->stage, n))
+			return TREE_E_WAIT;
 		r = content_wait_room(o, n);
 		if (r == 0)
-			r = begin_write(file,
-					(file->flags & O_APPEND) ? UINT64_MAX : off);
-		if (r < 0)
-			return err_trace(r);
+			r = begin_write(file, (file->flags & O_APPEND) ? UINT64_MAX : off,
+					flags);
+		if (r != 0)
+			return r < 0 ? err_trace(r) : r;
 		/* The kernel has resolved O_APPEND with the size it knows; the staged file
 		 * knows better when others append too. */
 		if ((file->flags & O_APPEND) && fstat(content_fd(node->live), &st) == 0 &&
@@ -273,6 +307,8 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 		/* The disk filled up under us: once more, after what can be freed was. */
 		if (r != -ENOSPC || attempt > 0)
 			return err_trace(r);
+		if (flags & TREE_NOWAIT)
+			return TREE_E_WAIT;
 		r = content_wait_room(o, n);
 		if (r < 0)
 			return err_trace(r);
@@ -365,7 +401,7 @@ int output_fallocate(struct output_file *file, int mode, uint64_t off, uint64_t 
 		return err_origin(-EOPNOTSUPP);
 	r = content_wait_room(file->output, mode & FALLOC_FL_PUNCH_HOLE ? 0 : len);
 	if (r == 0)
-		r = begin_write(file, mode ? off : UINT64_MAX);
+		r = begin_write(file, mode ? off : UINT64_MAX, 0);
 	if (r < 0)
 		return err_trace(r);
 	do {
@@ -403,6 +439,12 @@ int output_lseek(struct output_file *file, uint64_t off, int whence, uint64_t *r
 	return 0;
 }
 
+static mode_t node_mode(struct output *o, struct node *n)
+{
+	lock_scope(&o->lock);
+	return n->mode;
+}
+
 int output_backing_fd(struct output_file *file)
 {
 	struct output *o = file->output;
@@ -410,7 +452,9 @@ int output_backing_fd(struct output_file *file)
 	int fd, r = 0;
 
 	pthread_rwlock_wrlock(&n->io);
-	if (!n->live) {
+	/* The kernel does not tell of writes that have to drop privileges. */
+	if (!n->live ||
+	    (may_write(file->flags) && node_mode(o, n) & (S_ISUID | S_ISGID))) {
 		pthread_rwlock_unlock(&n->io);
 		return -ENODATA;
 	}

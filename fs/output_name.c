@@ -150,6 +150,28 @@ static void set_mtime(struct node *n, int64_t mtime_ns)
 	}
 }
 
+/* What a change of content or owner takes from a file that runs with others' rights. */
+static mode_t without_privileges(mode_t mode)
+{
+	if (!S_ISREG(mode))
+		return mode;
+	return mode & ~(mode_t)(S_ISUID | (mode & S_IXGRP ? S_ISGID : 0));
+}
+
+void output_drop_privileges(struct output_file *file)
+{
+	struct tree_attr attr;
+	mode_t mode;
+
+	lock_take(&file->output->lock);
+	mode = file->node->mode;
+	attr.ino = file->node->ino;
+	lock_drop(&file->output->lock);
+	attr.mode = without_privileges(mode);
+	if (attr.mode != mode)
+		output_setattr(file->output, attr.ino, OUTPUT_SET_MODE, &attr);
+}
+
 int output_setattr(struct output *o, uint64_t ino, unsigned int set,
 		   struct tree_attr *attr)
 {
@@ -166,6 +188,8 @@ int output_setattr(struct output *o, uint64_t ino, unsigned int set,
 	if (r == 0) {
 		if (set & OUTPUT_SET_MODE)
 			n->mode = (n->mode & S_IFMT) | (attr->mode & 07777);
+		else if (set & (OUTPUT_SET_UID | OUTPUT_SET_GID | OUTPUT_SET_DROP))
+			n->mode = without_privileges(n->mode);
 		if (set & OUTPUT_SET_UID)
 			n->uid = attr->uid;
 		if (set & OUTPUT_SET_GID)

@@ -134,6 +134,9 @@ static enum sync_op plan_file(struct output *o, struct node *n, const char *key)
 	}
 	if (!n->meta_dirty)
 		return SYNC_NONE;
+	/* A version is about to come, and brings the attributes along. */
+	if (n->writers > 0 && atomic_load(&n->changed))
+		return SYNC_LATER;
 	return sync_key_busy(o, key) ? SYNC_LATER : SYNC_META;
 }
 

@@ -151,13 +151,36 @@ static struct node *new_from_store(struct output *o, struct node *dir, const cha
 	return n;
 }
 
-/* A key we hold to be ours: is it still what we put there? */
-static void compare(struct output *o, struct node *n, const struct origin_attr *attr,
-		    uint64_t epoch)
+static struct node *replace_node(struct output *o, struct node *n, const struct entry *e)
 {
+	_cleanup_(freep) char *name = strdup(n->name);
+	struct node *dir = n->parent;
+
+	if (!name)
+		return n;
+	node_unlink(o, n);
+	node_set_stored(o, n, NULL, NULL);
+	node_settle(o, n);
+	return new_from_store(o, dir, name, e->key, &e->attr);
+}
+
+/* Nobody has it open, and it is the store's alone. */
+static bool is_clean(const struct node *n)
+{
+	return !n->opens && !n->acked && !n->task && !n->journaled && !plan_is_dirty(n);
+}
+
+/* A key we hold to be ours: is it still what we put there? Returns the node that shows it.
+ * What others put there is another file, with a number of its own: a kernel that writes
+ * back believes only itself about the size of one that it knows. */
+static struct node *compare(struct output *o, struct node *n, const struct entry *e,
+			    uint64_t epoch)
+{
+	const struct origin_attr *attr = &e->attr;
+
 	if (n->stored_epoch > epoch || n->task || attr->etag[0] == '\0' ||
 	    strcmp(n->stored.etag, attr->etag) == 0)
-		return;
+		return n;
 	log_debug(LOG_CACHE, "replaced by someone else key=%s", n->stored.key);
 	n->stored_change++;
 	memcpy(n->stored.etag, attr->etag, sizeof(n->stored.etag));
@@ -165,9 +188,12 @@ static void compare(struct output *o, struct node *n, const struct origin_attr *
 	n->stored.has_crc64 = attr->has_crc64;
 	n->stored.crc64 = attr->crc64;
 	if (n->acked || n->opens > 0)
-		return; /* our version will win, as the last close does */
+		return n; /* our version will win, as the last close does */
 	content_drop_retained(o, n);
+	if (n->kind == RECORD_FILE && n->lookups && is_clean(n))
+		return replace_node(o, n, e);
 	store_take_attributes(o, n, attr);
+	return n;
 }
 
 /* The directory has an object of its own, and is to keep one wherever it goes. */
@@ -210,11 +236,8 @@ static struct node *merge_entry(struct output *o, struct node *dir, const char *
 		return NULL;
 	}
 	n = node_child(dir, name);
-	if (owner && !e->attr.is_dir) {
-		if (owner == n)
-			compare(o, n, &e->attr, epoch);
-		return owner == n ? n : NULL;
-	}
+	if (owner && !e->attr.is_dir)
+		return owner == n ? compare(o, n, e, epoch) : NULL;
 	if (n)
 		return n;
 	if (e->attr.is_dir && displaced_below(o, e->key) > 0) {

@@ -43,7 +43,7 @@ struct feature {
 struct session {
 	struct fuse_session *fuse;
 	struct session_config config;
-	struct feature passthrough, uring;
+	struct feature passthrough, write_back, uring;
 	bool readdirplus, direct_mmap;
 	bool mounted;   /* in our name space, as far as we did not take it out */
 	bool by_helper; /* fusermount3 mounted it */
@@ -184,7 +184,7 @@ int session_open(const struct session_config *config, const struct fuse_lowlevel
 	if (!s)
 		return err_origin(-ENOMEM);
 	s->config = *config;
-	s->passthrough.why = "not asked yet";
+	s->passthrough.why = s->write_back.why = "not asked yet";
 	fuse_set_log_func(library_log);
 	r = make_args(s, decide_uring(s), &args);
 	if (r == 0) {
@@ -254,6 +254,20 @@ static void negotiate_passthrough(struct session *s, struct fuse_conn_info *conn
 #endif
 }
 
+/* It cannot go with passthrough: the kernel then refuses backing files. */
+static void negotiate_write_back(struct session *s, struct fuse_conn_info *conn)
+{
+	decline(conn, FUSE_CAP_WRITEBACK_CACHE);
+	if (s->config.read_only)
+		s->write_back.why = "read-only";
+	else if (s->passthrough.used)
+		s->write_back.why = "passthrough is better";
+	else if (!ask(conn, FUSE_CAP_WRITEBACK_CACHE))
+		s->write_back.why = "kernel has none";
+	else
+		s->write_back.used = true;
+}
+
 void session_negotiate(struct session *s, struct fuse_conn_info *conn)
 {
 	ask(conn, FUSE_CAP_PARALLEL_DIROPS);
@@ -261,12 +275,15 @@ void session_negotiate(struct session *s, struct fuse_conn_info *conn)
 	s->readdirplus = ask(conn, FUSE_CAP_READDIRPLUS);
 	if (s->config.readdirplus_always)
 		decline(conn, FUSE_CAP_READDIRPLUS_AUTO);
-	/* It cannot go with passthrough: the kernel then refuses backing files. */
-	decline(conn, FUSE_CAP_WRITEBACK_CACHE);
+#ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
+	/* Else every write asks for security.capability, passed through or not. */
+	ask(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
+#endif
 #if FUSE_HAS_PASSTHROUGH
 	s->direct_mmap = ask(conn, FUSE_CAP_DIRECT_IO_ALLOW_MMAP);
 #endif
 	negotiate_passthrough(s, conn);
+	negotiate_write_back(s, conn);
 	conn->max_write = REQUEST_MAX;
 	conn->time_gran = 1;
 }
@@ -274,6 +291,11 @@ void session_negotiate(struct session *s, struct fuse_conn_info *conn)
 bool session_passes_through(const struct session *s)
 {
 	return atomic_load_explicit(&s->passthrough.used, memory_order_relaxed);
+}
+
+bool session_writes_back(const struct session *s)
+{
+	return atomic_load_explicit(&s->write_back.used, memory_order_relaxed);
 }
 
 bool session_maps_direct(const struct session *s)
@@ -364,6 +386,7 @@ void session_status_json(const struct session *s, struct buf *b)
 {
 	json_put_string(b, "libfuse", fuse_pkgversion());
 	put_feature(b, "passthrough", &s->passthrough);
+	put_feature(b, "write_back", &s->write_back);
 	put_feature(b, "io_uring", &s->uring);
 	json_put_bool(b, "readdirplus", s->readdirplus);
 }

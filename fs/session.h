@@ -33,6 +33,10 @@ void session_negotiate(struct session *s, struct fuse_conn_info *conn);
 
 /* Whether the kernel takes backing files. Settled once init is over. */
 bool session_passes_through(const struct session *s);
+/* Whether the kernel gathers writes in the page cache. It then is the one that knows a
+ * file's size and time while someone writes it, places appends itself, and reads pages
+ * that it writes in part. Never together with passthrough. */
+bool session_writes_back(const struct session *s);
 /* Whether a file that is opened past the page cache can still be mapped shared. */
 bool session_maps_direct(const struct session *s);
 /* Tells that a request came over io_uring; cheap. */

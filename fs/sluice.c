@@ -423,7 +423,7 @@ int sluice_write(struct sluice_file *f, const void *data, size_t size, uint64_t 
 {
 	if (!f->written)
 		return failed(-EBADF, "write", "file");
-	return failed(output_write(f->file, offset, data, size), "write", "file");
+	return failed(output_write(f->file, offset, data, size, 0), "write", "file");
 }
 
 int sluice_sync(struct sluice_file *f)

@@ -125,7 +125,7 @@ static void write_text(struct rig *t, const char *path, int flags, uint64_t off,
 {
 	struct output_file *f = open_for(t, path, flags);
 
-	assert_int_equal(output_write(f, off, text, strlen(text)), 0);
+	assert_int_equal(output_write(f, off, text, strlen(text), 0), 0);
 	close_file(f);
 }
 
@@ -234,7 +234,7 @@ static void test_a_large_file_goes_in_parts(void **state)
 	for (size_t i = 0; i < n; i++)
 		data[i] = (char)(i * 7 + i / 1000);
 	f = open_for(&t, "big", O_CREAT | O_WRONLY);
-	assert_int_equal(output_write(f, 0, data, n), 0);
+	assert_int_equal(output_write(f, 0, data, n, 0), 0);
 	close_file(f);
 	drain(&t);
 	assert_int_equal(lib_get(t.origin, "big", 0, ORIGIN_TO_END, NULL, &got), 0);
@@ -364,7 +364,7 @@ static void test_an_overwrite_in_flight_does_not_mix(void **state)
 	set_up(&t);
 	put(&t, "f", "aaaa");
 	f = open_for(&t, "f", O_WRONLY);
-	assert_int_equal(output_write(f, 0, "bb", 2), 0);
+	assert_int_equal(output_write(f, 0, "bb", 2, 0), 0);
 	/* Not acknowledged: a crash here leaves the old version, and so does a drain of
 	 * what was acknowledged, unless the open file is published too. */
 	close_file(f);
@@ -434,7 +434,7 @@ static void test_an_open_file_is_published(void **state)
 	t.config.publish_interval_ms = 50;
 	start(&t);
 	f = open_for(&t, "log", O_CREAT | O_WRONLY | O_APPEND);
-	assert_int_equal(output_write(f, 0, "line 1\n", 7), 0);
+	assert_int_equal(output_write(f, 0, "line 1\n", 7, 0), 0);
 	for (int i = 0; i < 100; i++) {
 		struct origin_attr attr;
 
@@ -443,7 +443,7 @@ static void test_an_open_file_is_published(void **state)
 		clock_sleep_ms(20);
 	}
 	lib_assert_content(t.origin, "log", "line 1\n");
-	assert_int_equal(output_write(f, 7, "line 2\n", 7), 0);
+	assert_int_equal(output_write(f, 7, "line 2\n", 7, 0), 0);
 	close_file(f);
 	drain(&t);
 	lib_assert_content(t.origin, "log", "line 1\nline 2\n");
@@ -461,7 +461,7 @@ static void test_remote_durability_waits_for_the_store(void **state)
 	t.config.durability = OUTPUT_REMOTE;
 	start(&t);
 	f = open_for(&t, "f", O_CREAT | O_WRONLY);
-	assert_int_equal(output_write(f, 0, "now", 3), 0);
+	assert_int_equal(output_write(f, 0, "now", 3, 0), 0);
 	assert_int_equal(output_flush(f), 0);
 	lib_assert_content(t.origin, "f", "now");
 	output_release(f);
@@ -485,7 +485,7 @@ static void test_writers_wait_for_space_instead_of_failing(void **state)
 
 		snprintf(name, sizeof(name), "f%d", i);
 		f = open_for(&t, name, O_CREAT | O_WRONLY);
-		assert_int_equal(output_write(f, 0, data, sizeof(data)), 0);
+		assert_int_equal(output_write(f, 0, data, sizeof(data), 0), 0);
 		close_file(f);
 	}
 	drain(&t);
@@ -496,7 +496,7 @@ static void test_writers_wait_for_space_instead_of_failing(void **state)
 		int r;
 
 		do {
-			r = output_write(f, off, data, sizeof(data));
+			r = output_write(f, off, data, sizeof(data), 0);
 			off += sizeof(data);
 		} while (r == 0 && off < (1 << 20));
 		assert_int_equal(r, -ENOSPC);

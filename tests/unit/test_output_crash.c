@@ -129,8 +129,8 @@ static void write_file(struct output *o, uint64_t dir, const char *name, char se
 	must(output_create(o, dir, name, 0644, O_WRONLY | O_CREAT | O_TRUNC, me, &attr,
 			   &f));
 	output_forget(o, attr.ino, 1);
-	must(output_write(f, 0, data, n / 2));
-	must(output_write(f, n / 2, data + n / 2, n - n / 2));
+	must(output_write(f, 0, data, n / 2, 0));
+	must(output_write(f, n / 2, data + n / 2, n - n / 2, 0));
 	must(output_flush(f));
 	output_release(f);
 }

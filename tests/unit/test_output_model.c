@@ -202,7 +202,7 @@ static void do_write(struct model *m)
 		if (flags & O_APPEND)
 			off = (uint64_t)st.st_size;
 		assert_int_equal(io_pwrite(fd, data, n, off), 0);
-		same(m, output_write(f, off, data, n), 0);
+		same(m, output_write(f, off, data, n, 0), 0);
 		if (pick(m, 3) == 0)
 			same(m, output_fsync(f, false), 0);
 	}
