@@ -280,6 +280,10 @@ ossd_lib_src := \
 	tools/ossd_ops_uploads.c \
 	tools/ossd_range.c \
 	tools/ossd_request.c \
+	tools/ossd_s3.c \
+	tools/ossd_s3_auth.c \
+	tools/ossd_s3_reply.c \
+	tools/ossd_s3_sign.c \
 	tools/ossd_scan.c \
 	tools/ossd_send.c \
 	tools/ossd_stats.c \

@@ -8,6 +8,7 @@
  *   ossd_ops_*.c     the operations   ossd_send.c      bodies, with faults
  *   ossd_store.c     objects as files (ossd_append.c, ossd_upload.c, ossd_scan.c)
  *   ossd_index.c     the ordered index
+ *   ossd_s3*.c       the S3 dialect
  */
 #include <errno.h>
 #include <libxml/parser.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/ossd_auth.h"
+#include "tools/ossd_auth_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,20 +16,7 @@
 #include "tools/ossd_time.h"
 #include "tools/ossd_xml.h"
 
-#define SKEW_MS (15 * 60 * 1000)
-#define EXPIRES_MAX_S (7 * 24 * 60 * 60)
-#define FIELD_SIZE 512
-
-/* One signature, taken apart. */
-struct claim {
-	char id[FIELD_SIZE];
-	char region[64], product[32], scope_date[16];
-	char signature[128];
-	char additional[FIELD_SIZE]; /* "": none */
-	const char *token;           /* NULL: none */
-};
-
-static const char *header(const struct ossd_auth *a, const char *name)
+const char *ossd_auth_header(const struct ossd_auth *a, const char *name)
 {
 	for (size_t i = 0; i < a->header_count; i++)
 		if (!strcasecmp(a->headers[i].name, name))
@@ -37,7 +24,7 @@ static const char *header(const struct ossd_auth *a, const char *name)
 	return NULL;
 }
 
-static const char *query(const struct ossd_auth *a, const char *name)
+const char *ossd_auth_query(const struct ossd_auth *a, const char *name)
 {
 	return ossd_target_query(a->target, name);
 }
@@ -60,13 +47,14 @@ static struct oss_sign_request sign_request(const struct ossd_auth *a)
 
 /* ---- what all have in common ----------------------------------------------------------- */
 
-static int find_account(const struct ossd_auth *a, const struct claim *claim,
-			const struct ossd_account **who, struct buf *extra)
+int ossd_auth_account(const struct ossd_auth *a, const struct ossd_claim *claim,
+		      const struct ossd_account **who, struct buf *extra)
 {
 	const struct ossd_account *account = ossd_accounts_find(a->accounts, claim->id);
 
 	if (!account) {
-		ossd_xml_text(extra, "OSSAccessKeyId", claim->id);
+		ossd_xml_text(extra, claim->aws ? "AWSAccessKeyId" : "OSSAccessKeyId",
+			      claim->id);
 		return OSSD_E_INVALID_KEY_ID;
 	}
 	if (!account->token != !claim->token)
@@ -77,24 +65,23 @@ static int find_account(const struct ossd_auth *a, const struct claim *claim,
 	return 0;
 }
 
-static int check_skew(const struct ossd_auth *a, int64_t signed_ms, struct buf *extra)
+int ossd_auth_skew(const struct ossd_auth *a, int64_t signed_ms, struct buf *extra)
 {
 	int64_t away =
 		a->now_ms > signed_ms ? a->now_ms - signed_ms : signed_ms - a->now_ms;
 
-	if (!a->clock_check || away <= SKEW_MS)
+	if (!a->clock_check || away <= OSSD_AUTH_SKEW_MS)
 		return 0;
-	ossd_xml_uint(extra, "MaxAllowedSkewMilliseconds", SKEW_MS);
+	ossd_xml_uint(extra, "MaxAllowedSkewMilliseconds", OSSD_AUTH_SKEW_MS);
 	ossd_xml_time(extra, "RequestTime", signed_ms);
 	ossd_xml_time(extra, "ServerTime", a->now_ms);
 	return OSSD_E_TIME_SKEWED;
 }
 
-/* What saves hours of debugging (protocol.md §2.4.3). The strings hold no secret. */
-static int mismatch(const struct claim *claim, const struct buf *to_sign,
-		    const struct buf *canonical, struct buf *extra)
+int ossd_auth_mismatch(const struct ossd_claim *claim, const struct buf *to_sign,
+		       const struct buf *canonical, struct buf *extra)
 {
-	ossd_xml_text(extra, "OSSAccessKeyId", claim->id);
+	ossd_xml_text(extra, claim->aws ? "AWSAccessKeyId" : "OSSAccessKeyId", claim->id);
 	ossd_xml_text(extra, "SignatureProvided", claim->signature);
 	if (to_sign->data)
 		ossd_xml_text(extra, "StringToSign", to_sign->data);
@@ -103,12 +90,28 @@ static int mismatch(const struct claim *claim, const struct buf *to_sign,
 	return OSSD_E_SIGNATURE;
 }
 
+int ossd_auth_region(const struct ossd_auth *a, const struct ossd_claim *c,
+		     struct buf *extra)
+{
+	char endpoint[96];
+
+	if (!a->region || !strcmp(a->region, c->region))
+		return 0;
+	snprintf(endpoint, sizeof(endpoint), "oss-%s.aliyuncs.com", a->region);
+	if (a->target->bucket[0])
+		ossd_xml_text(extra, "Bucket", a->target->bucket);
+	ossd_xml_text(extra, "Endpoint", endpoint);
+	ossd_xml_text(extra, "Region", a->region);
+	return OSSD_E_WRONG_REGION;
+}
+
 /* ---- V4 -------------------------------------------------------------------------------- */
 
-/* "ID/20231216/cn-hangzhou/oss/aliyun_v4_request"; the id may hold slashes. */
-static int parse_credential(struct claim *c, const char *text, size_t n)
+#define TERMINATOR "aliyun_v4_request"
+
+int ossd_claim_credential(struct ossd_claim *c, const char *text, size_t n,
+			  const char *terminator)
 {
-	static const char terminator[] = "aliyun_v4_request";
 	const char *end = text + n, *parts[5];
 
 	parts[4] = end;
@@ -117,9 +120,9 @@ static int parse_credential(struct claim *c, const char *text, size_t n)
 		if (!parts[i])
 			return -EINVAL;
 	}
-	if ((size_t)(end - parts[3] - 1) != sizeof(terminator) - 1 ||
-	    memcmp(parts[3] + 1, terminator, sizeof(terminator) - 1) != 0 ||
-	    parts[0] - text >= FIELD_SIZE || parts[1] - parts[0] != 9 ||
+	if ((size_t)(end - parts[3] - 1) != strlen(terminator) ||
+	    memcmp(parts[3] + 1, terminator, strlen(terminator)) != 0 ||
+	    parts[0] - text >= OSSD_AUTH_FIELD_SIZE || parts[1] - parts[0] != 9 ||
 	    parts[2] - parts[1] > (ptrdiff_t)sizeof(c->region) ||
 	    parts[3] - parts[2] > (ptrdiff_t)sizeof(c->product))
 		return -EINVAL;
@@ -132,9 +135,10 @@ static int parse_credential(struct claim *c, const char *text, size_t n)
 	return 0;
 }
 
-/* The three fields in any order, with blanks or without behind the commas. */
-static int parse_v4_fields(struct claim *c, const char *s)
+int ossd_claim_fields(struct ossd_claim *c, const char *s, const char *names,
+		      const char *terminator)
 {
+	size_t names_len = strlen(names);
 	bool credential = false;
 
 	while (*s) {
@@ -143,17 +147,18 @@ static int parse_v4_fields(struct claim *c, const char *s)
 		s += strspn(s, " ,");
 		n = strcspn(s, ",");
 		if (!strncasecmp(s, "Credential=", 11) && n > 11) {
-			if (parse_credential(c, s + 11, n - 11) < 0)
+			if (ossd_claim_credential(c, s + 11, n - 11, terminator) < 0)
 				return -EINVAL;
 			credential = true;
 		} else if (!strncasecmp(s, "Signature=", 10) &&
 			   n - 10 < sizeof(c->signature)) {
 			snprintf(c->signature, sizeof(c->signature), "%.*s",
 				 (int)(n - 10), s + 10);
-		} else if (!strncasecmp(s, "AdditionalHeaders=", 18) && n > 18 &&
-			   n - 18 < sizeof(c->additional)) {
+		} else if (n > names_len + 1 && !strncasecmp(s, names, names_len) &&
+			   s[names_len] == '=' &&
+			   n - names_len - 1 < sizeof(c->additional)) {
 			snprintf(c->additional, sizeof(c->additional), "%.*s",
-				 (int)(n - 18), s + 18);
+				 (int)(n - names_len - 1), s + names_len + 1);
 		} else if (n) {
 			return -EINVAL;
 		}
@@ -162,11 +167,9 @@ static int parse_v4_fields(struct claim *c, const char *s)
 	return credential && c->signature[0] ? 0 : -EINVAL;
 }
 
-static int check_scope(const struct ossd_auth *a, const struct claim *c, const char *date,
-		       const char **message, struct buf *extra)
+static int check_scope(const struct ossd_auth *a, const struct ossd_claim *c,
+		       const char *date, const char **message, struct buf *extra)
 {
-	char endpoint[96];
-
 	if (strncmp(date, c->scope_date, 8) != 0) {
 		*message = "The date in the credential scope is not that of x-oss-date.";
 		return OSSD_E_INVALID_ARGUMENT;
@@ -175,21 +178,14 @@ static int check_scope(const struct ossd_auth *a, const struct claim *c, const c
 		*message = "The product in the credential scope must be oss.";
 		return OSSD_E_INVALID_ARGUMENT;
 	}
-	if (!a->region || !strcmp(a->region, c->region))
-		return 0;
-	snprintf(endpoint, sizeof(endpoint), "oss-%s.aliyuncs.com", a->region);
-	if (a->target->bucket[0])
-		ossd_xml_text(extra, "Bucket", a->target->bucket);
-	ossd_xml_text(extra, "Endpoint", endpoint);
-	ossd_xml_text(extra, "Region", a->region);
-	return OSSD_E_WRONG_REGION;
+	return ossd_auth_region(a, c, extra);
 }
 
-static int compare_v4(const struct ossd_auth *a, const struct claim *c, const char *date,
-		      const char *secret, struct buf *extra)
+static int compare_v4(const struct ossd_auth *a, const struct ossd_claim *c,
+		      const char *date, const char *secret, struct buf *extra)
 {
 	_cleanup_(buf_fini) struct buf canonical = BUF_INIT, to_sign = BUF_INIT;
-	const char *payload = header(a, "x-oss-content-sha256");
+	const char *payload = ossd_auth_header(a, "x-oss-content-sha256");
 	struct oss_sign_request req = sign_request(a);
 	struct oss_scope scope = {
 		.region = c->region, .product = c->product, .date = date};
@@ -208,19 +204,19 @@ static int compare_v4(const struct ossd_auth *a, const struct claim *c, const ch
 		return err_trace(r);
 	return oss_sign_equal(expected, c->signature)
 		       ? 0
-		       : mismatch(c, &to_sign, &canonical, extra);
+		       : ossd_auth_mismatch(c, &to_sign, &canonical, extra);
 }
 
 static int check_v4_header(const struct ossd_auth *a, const char *fields,
 			   const struct ossd_account **who, const char **message,
 			   struct buf *extra)
 {
-	struct claim c = {.token = header(a, "x-oss-security-token")};
-	const char *date = header(a, "x-oss-date");
+	struct ossd_claim c = {.token = ossd_auth_header(a, "x-oss-security-token")};
+	const char *date = ossd_auth_header(a, "x-oss-date");
 	int64_t signed_ms;
 	int r;
 
-	if (parse_v4_fields(&c, fields) < 0) {
+	if (ossd_claim_fields(&c, fields, "AdditionalHeaders", TERMINATOR) < 0) {
 		*message = "The Authorization header is not of the form OSS4-HMAC-SHA256 "
 			   "Credential=…,Signature=…";
 		return OSSD_E_INVALID_ARGUMENT;
@@ -231,14 +227,13 @@ static int check_v4_header(const struct ossd_auth *a, const char *fields,
 	}
 	r = check_scope(a, &c, date, message, extra);
 	if (r == 0)
-		r = find_account(a, &c, who, extra);
+		r = ossd_auth_account(a, &c, who, extra);
 	if (r == 0)
-		r = check_skew(a, signed_ms, extra);
+		r = ossd_auth_skew(a, signed_ms, extra);
 	return r ? r : compare_v4(a, &c, date, (*who)->secret, extra);
 }
 
-/* Digits only, up to `max`. */
-static bool parse_number(const char *text, int64_t max, int64_t *out)
+bool ossd_auth_number(const char *text, int64_t max, int64_t *out)
 {
 	char *end;
 
@@ -253,20 +248,21 @@ static int check_v4_url(const struct ossd_auth *a, const char *version,
 			const struct ossd_account **who, const char **message,
 			struct buf *extra)
 {
-	struct claim c = {.token = query(a, "x-oss-security-token")};
-	const char *date = query(a, "x-oss-date"),
-		   *signature = query(a, "x-oss-signature");
-	const char *credential = query(a, "x-oss-credential");
-	const char *additional = query(a, "x-oss-additional-headers");
+	struct ossd_claim c = {.token = ossd_auth_query(a, "x-oss-security-token")};
+	const char *date = ossd_auth_query(a, "x-oss-date"),
+		   *signature = ossd_auth_query(a, "x-oss-signature");
+	const char *credential = ossd_auth_query(a, "x-oss-credential");
+	const char *additional = ossd_auth_query(a, "x-oss-additional-headers");
 	int64_t from_ms, expires_s;
 	int r;
 
 	if (strcmp(version, "OSS4-HMAC-SHA256") != 0 || !credential || !signature ||
 	    !date || strlen(signature) >= sizeof(c.signature) ||
 	    (additional && strlen(additional) >= sizeof(c.additional)) ||
-	    parse_credential(&c, credential, strlen(credential)) < 0 ||
+	    ossd_claim_credential(&c, credential, strlen(credential), TERMINATOR) < 0 ||
 	    ossd_time_parse_basic(date, &from_ms) < 0 ||
-	    !parse_number(query(a, "x-oss-expires"), EXPIRES_MAX_S, &expires_s) ||
+	    !ossd_auth_number(ossd_auth_query(a, "x-oss-expires"),
+			      OSSD_AUTH_EXPIRES_MAX_S, &expires_s) ||
 	    expires_s == 0) {
 		*message =
 			"The signature parameters of the URL are incomplete or invalid.";
@@ -274,17 +270,18 @@ static int check_v4_url(const struct ossd_auth *a, const char *version,
 	}
 	snprintf(c.signature, sizeof(c.signature), "%s", signature);
 	snprintf(c.additional, sizeof(c.additional), "%s", additional ? additional : "");
-	if (a->now_ms > from_ms + expires_s * 1000 || a->now_ms < from_ms - SKEW_MS)
+	if (a->now_ms > from_ms + expires_s * 1000 ||
+	    a->now_ms < from_ms - OSSD_AUTH_SKEW_MS)
 		return OSSD_E_URL_EXPIRED;
 	r = check_scope(a, &c, date, message, extra);
 	if (r == 0)
-		r = find_account(a, &c, who, extra);
+		r = ossd_auth_account(a, &c, who, extra);
 	return r ? r : compare_v4(a, &c, date, (*who)->secret, extra);
 }
 
 /* ---- V1 -------------------------------------------------------------------------------- */
 
-static int compare_v1(const struct ossd_auth *a, const struct claim *c,
+static int compare_v1(const struct ossd_auth *a, const struct ossd_claim *c,
 		      const char *date_line, const char *secret, struct buf *extra)
 {
 	_cleanup_(buf_fini) struct buf to_sign = BUF_INIT;
@@ -298,21 +295,22 @@ static int compare_v1(const struct ossd_auth *a, const struct claim *c,
 		return err_trace(r);
 	return oss_sign_equal(expected, c->signature)
 		       ? 0
-		       : mismatch(c, &to_sign, NULL, extra);
+		       : ossd_auth_mismatch(c, &to_sign, NULL, extra);
 }
 
 static int check_v1_header(const struct ossd_auth *a, const char *fields,
 			   const struct ossd_account **who, const char **message,
 			   struct buf *extra)
 {
-	struct claim c = {.token = header(a, "x-oss-security-token")};
-	const char *date = header(a, "x-oss-date"), *colon = strrchr(fields, ':');
+	struct ossd_claim c = {.token = ossd_auth_header(a, "x-oss-security-token")};
+	const char *date = ossd_auth_header(a, "x-oss-date"),
+		   *colon = strrchr(fields, ':');
 	int64_t signed_ms;
 	int r;
 
 	if (!date)
-		date = header(a, "date");
-	if (!colon || colon == fields || colon - fields >= FIELD_SIZE ||
+		date = ossd_auth_header(a, "date");
+	if (!colon || colon == fields || colon - fields >= OSSD_AUTH_FIELD_SIZE ||
 	    strlen(colon + 1) >= sizeof(c.signature)) {
 		*message =
 			"The Authorization header is not of the form OSS ID:SIGNATURE.";
@@ -324,9 +322,9 @@ static int check_v1_header(const struct ossd_auth *a, const char *fields,
 		*message = "OSS authentication requires a valid Date.";
 		return OSSD_E_ACCESS_DENIED;
 	}
-	r = find_account(a, &c, who, extra);
+	r = ossd_auth_account(a, &c, who, extra);
 	if (r == 0)
-		r = check_skew(a, signed_ms, extra);
+		r = ossd_auth_skew(a, signed_ms, extra);
 	return r ? r : compare_v1(a, &c, date, (*who)->secret, extra);
 }
 
@@ -334,8 +332,9 @@ static int check_v1_url(const struct ossd_auth *a, const char *id,
 			const struct ossd_account **who, const char **message,
 			struct buf *extra)
 {
-	struct claim c = {.token = query(a, "security-token")};
-	const char *expires = query(a, "Expires"), *signature = query(a, "Signature");
+	struct ossd_claim c = {.token = ossd_auth_query(a, "security-token")};
+	const char *expires = ossd_auth_query(a, "Expires"),
+		   *signature = ossd_auth_query(a, "Signature");
 	int64_t until_s;
 	int r;
 
@@ -345,7 +344,7 @@ static int check_v1_url(const struct ossd_auth *a, const char *id,
 			"OSSAccessKeyId parameters";
 		return OSSD_E_ACCESS_DENIED;
 	}
-	if (!parse_number(expires, INT64_MAX / 1000, &until_s)) {
+	if (!ossd_auth_number(expires, INT64_MAX / 1000, &until_s)) {
 		*message = "Invalid date (should be seconds since epoch)";
 		return OSSD_E_ACCESS_DENIED;
 	}
@@ -355,41 +354,41 @@ static int check_v1_url(const struct ossd_auth *a, const char *id,
 		return OSSD_E_INVALID_ARGUMENT;
 	snprintf(c.id, sizeof(c.id), "%s", id);
 	snprintf(c.signature, sizeof(c.signature), "%s", signature);
-	r = find_account(a, &c, who, extra);
+	r = ossd_auth_account(a, &c, who, extra);
 	return r ? r : compare_v1(a, &c, expires, (*who)->secret, extra);
 }
 
 /* ---- the table ------------------------------------------------------------------------- */
 
-typedef int (*check_fn)(const struct ossd_auth *a, const char *text,
-			const struct ossd_account **who, const char **message,
-			struct buf *extra);
-
 /* An Authorization header that starts so, and a URL that has such a parameter. */
 static const struct {
 	const char *scheme;
-	check_fn check;
+	ossd_auth_fn check;
 } header_schemes[] = {
 	{"OSS4-HMAC-SHA256 ", check_v4_header},
 	{"OSS ", check_v1_header},
+	{"AWS4-HMAC-SHA256 ", ossd_s3_v4_header},
+	{"AWS ", ossd_s3_v2_header},
 };
 
 static const struct {
 	const char *parameter;
-	check_fn check;
+	ossd_auth_fn check;
 } url_schemes[] = {
 	{"x-oss-signature-version", check_v4_url},
 	{"OSSAccessKeyId", check_v1_url},
+	{"X-Amz-Algorithm", ossd_s3_v4_url},
+	{"AWSAccessKeyId", ossd_s3_v2_url},
 };
 
 int ossd_auth_check(const struct ossd_auth *a, const struct ossd_account **who,
 		    const char **message, struct buf *extra)
 {
-	const char *authorization = header(a, "authorization"), *value;
+	const char *authorization = ossd_auth_header(a, "authorization"), *value;
 
 	*who = NULL;
 	for (size_t i = 0; i < sizeof(url_schemes) / sizeof(*url_schemes); i++) {
-		value = query(a, url_schemes[i].parameter);
+		value = ossd_auth_query(a, url_schemes[i].parameter);
 		if (!value)
 			continue;
 		if (authorization) {

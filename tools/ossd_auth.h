@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who sent this request? OSS signatures V4 and V1, in the header and in the URL
- * (protocol.md §2). Pure: time and accounts come with the question. Other dialects (AWS V4
- * and V2) are further rows of the table in ossd_auth.c.
+ * Who sent this request? OSS signatures V4 and V1 (protocol.md §2) and AWS signatures V4 and
+ * V2, in the header and in the URL. Pure: time and accounts come with the question.
  */
 #pragma once
 

@@ -31,6 +31,7 @@ void ossd_error_format(struct buf *out, const struct ossd_code_info *info,
 		ossd_xml_text(out, "HostId", doc->host_id);
 	if (doc->extra)
 		buf_puts(out, doc->extra);
-	ossd_xml_text(out, "EC", info->ec);
+	if (*info->ec)
+		ossd_xml_text(out, "EC", info->ec);
 	ossd_xml_end(out, "Error");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The errors of the OSS protocol (protocol.md §6.2), one table.
+ * The errors of the OSS protocol (protocol.md §6.2), one table; those that only S3 has bear
+ * no EC.
  *
  * Throughout ossd a function that returns `int` gives 0, a negative errno (which becomes
  * InternalError and one log line), or a positive enum ossd_code: the one condition that
@@ -67,6 +68,10 @@ struct buf;
 	  "The symbolic's target file type is invalid") \
 	X(INVALID_TOKEN, 403, "InvalidSecurityToken", "0002-00000806", \
 	  "The security token you provided is invalid.") \
+	X(MALFORMED_AUTH, 400, "AuthorizationHeaderMalformed", "", \
+	  "The authorization header you provided is invalid.") \
+	X(MALFORMED_QUERY_AUTH, 400, "AuthorizationQueryParametersError", "", \
+	  "The signature parameters of the URL are invalid.") \
 	X(MALFORMED_XML, 400, "MalformedXML", "0031-00000001", \
 	  "The XML you provided was not well-formed or did not validate " \
 	  "against our published schema.") \
@@ -98,6 +103,9 @@ struct buf;
 	  "The operation is not supported for this resource.") \
 	X(NOT_SYMLINK, 400, "NotSymlink", "0026-00000014", \
 	  "The object you specified is not a symlink.") \
+	X(PAYLOAD_HASH, 400, "XAmzContentSHA256Mismatch", "", \
+	  "The provided 'x-amz-content-sha256' header does not match what " \
+	  "was computed.") \
 	X(POSITION, 409, "PositionNotEqualToLength", "0026-00000016", \
 	  "Position is not equal to file length") \
 	X(PRECONDITION, 412, "PreconditionFailed", "0026-00000005", \

@@ -13,6 +13,7 @@
 #include "tools/ossd_code.h"
 #include "tools/ossd_op.h"
 #include "tools/ossd_request.h"
+#include "tools/ossd_s3.h"
 #include "tools/ossd_stats.h"
 #include "tools/ossd_time.h"
 #include "tools/ossd_xml.h"
@@ -76,9 +77,9 @@ static int authenticate(struct ossd_request *req, const char **message)
 		.clock_check = req->context->clock_check,
 		.now_ms = ossd_request_now_ms(req),
 		.method = req->method,
-		.target = &req->target,
-		.headers = req->headers,
-		.header_count = req->header_count,
+		.target = req->s3 ? &req->s3->target : &req->target,
+		.headers = req->s3 ? req->s3->headers : req->headers,
+		.header_count = req->s3 ? req->s3->header_count : req->header_count,
 	};
 	int r;
 
@@ -135,15 +136,15 @@ static int expect_body(struct ossd_request *req)
 
 bool ossd_dispatch_body(struct ossd_request *req, const char *data, size_t n)
 {
-	int r = 0;
+	int r = ossd_s3_body(req->s3, data, n);
 
 	req->received += n;
-	if (req->op->body == OSSD_BODY_SPOOL) {
+	if (r == 0 && req->op->body == OSSD_BODY_SPOOL) {
 		if (req->received > OSSD_OBJECT_MAX)
 			r = OSSD_E_ENTITY_TOO_LARGE;
 		else
 			r = ossd_spool_write(&req->spool, data, n);
-	} else if (req->op->body == OSSD_BODY_MEMORY) {
+	} else if (r == 0 && req->op->body == OSSD_BODY_MEMORY) {
 		if (req->received > OSSD_XML_MAX)
 			r = OSSD_E_ENTITY_TOO_LARGE;
 		else
@@ -170,7 +171,11 @@ bool ossd_dispatch_begin(struct ossd_request *req, const char *raw_target)
 	bad = ossd_target_parse(&req->target, raw_target,
 				ossd_request_header(req, "host"), req->context->suffixes,
 				req->context->suffix_count);
+	if (!bad)
+		bad = ossd_s3_begin(req);
 	r = bad ? bad : ossd_op_find(req, &req->op);
+	if (r == 0)
+		r = ossd_s3_check_op(req);
 	ossd_stats_begin(req->context->stats,
 			 req->op && !bad ? req->op->name : "Unknown");
 	if (r) {
@@ -194,10 +199,10 @@ bool ossd_dispatch_begin(struct ossd_request *req, const char *raw_target)
 
 void ossd_dispatch_run(struct ossd_request *req)
 {
-	int r = 0;
+	int r = ossd_s3_body_end(req->s3);
 
 	req->reply.status = 200;
-	if (req->spool.fd >= 0)
+	if (r == 0 && req->spool.fd >= 0)
 		r = ossd_spool_finish(&req->spool);
 	if (r == 0)
 		r = buf_error(&req->body);
@@ -220,6 +225,8 @@ void ossd_dispatch_finish(struct ossd_request *req)
 	ossd_reply_header_uint(req, "x-oss-server-time",
 			       (clock_mono_ns() - req->start_ns) / 1000000);
 	ossd_reply_header(req, "Date", ossd_time_http(date, ossd_request_now_ms(req)));
+	if (req->s3)
+		ossd_s3_reply(req);
 	for (int i = 0; i < req->faults.header_count; i++)
 		ossd_reply_header(req, req->faults.header_names[i],
 				  req->faults.header_values[i]);

@@ -35,6 +35,7 @@
 #include "tools/ossd_dispatch.h"
 #include "tools/ossd_op.h"
 #include "tools/ossd_request.h"
+#include "tools/ossd_s3.h"
 #include "tools/ossd_stats.h"
 
 #define CONNECTION_MEMORY (256u << 10) /* headers, and the buffer bodies arrive in */
@@ -224,6 +225,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **req_c
 	buf_fini(&req->reply.headers);
 	buf_fini(&req->reply.body);
 	close_fdp(&req->reply.fd);
+	req->s3 = ossd_s3_free(req->s3);
 	ossd_target_fini(&req->target);
 	ossd_faults_fini(&req->faults);
 	free(x->raw_target);

@@ -273,7 +273,7 @@ int ossd_op_delete_objects(struct ossd_request *req)
 	if (!ossd_request_header(req, "content-length") &&
 	    !ossd_request_header(req, "transfer-encoding"))
 		return OSSD_E_MISSING_LENGTH;
-	if (!ossd_request_header(req, "content-md5"))
+	if (!req->s3 && !ossd_request_header(req, "content-md5"))
 		return OSSD_E_MISSING_ARGUMENT;
 	r = ossd_body_verify(req);
 	if (r == 0)

@@ -194,6 +194,7 @@ int ossd_op_complete_upload(struct ossd_request *req)
 		.id = parameter(req, "uploadId"),
 		.forbid_overwrite = ossd_attrs_forbid_overwrite(req),
 		.acl = ossd_request_header(req, "x-oss-object-acl"),
+		.s3_etag = req->s3 != NULL,
 	};
 	struct ossd_object o = {0};
 	enum ossd_acl acl;

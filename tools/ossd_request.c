@@ -12,6 +12,7 @@
 #include "fs/base/clock.h"
 #include "fs/base/log.h"
 #include "tools/ossd_code.h"
+#include "tools/ossd_s3.h"
 #include "tools/ossd_xml.h"
 
 const char *ossd_request_header(const struct ossd_request *req, const char *name)
@@ -139,7 +140,8 @@ static void put_error(struct ossd_request *req, const struct ossd_code_info *inf
 		return;
 	ossd_error_format(&req->reply.body, info, &doc);
 	ossd_reply_header(req, "Content-Type", "application/xml");
-	ossd_reply_header(req, "x-oss-ec", info->ec);
+	if (*info->ec)
+		ossd_reply_header(req, "x-oss-ec", info->ec);
 	if (!strcmp(req->method, "HEAD"))
 		put_head_error(req);
 }
@@ -157,7 +159,7 @@ void ossd_reply_error(struct ossd_request *req, int code, const char *message)
 	if (code == OSSD_E_NO_SUCH_KEY)
 		ossd_xml_key(&req->error_extra, "Key", req->target.key.data,
 			     req->target.key.len, false);
-	put_error(req, ossd_code_info(code), message);
+	put_error(req, req->s3 ? ossd_s3_code_info(code) : ossd_code_info(code), message);
 }
 
 void ossd_reply_fault(struct ossd_request *req, const struct ossd_faults *faults)

@@ -20,6 +20,7 @@
 struct ossd_account;
 struct ossd_op;
 struct ossd_request;
+struct ossd_s3;
 
 #define OSSD_HEADERS_MAX 128
 #define OSSD_OBJECT_MAX (5ull << 30) /* bytes of one PUT, part or append */
@@ -54,6 +55,7 @@ struct ossd_request {
 	size_t header_count;
 	const struct ossd_op *op;
 	const struct ossd_account *account; /* NULL: anonymous */
+	struct ossd_s3 *s3;                 /* NULL: speaks OSS */
 	struct ossd_faults faults;
 	char id[25];
 	uint64_t start_ns;

@@ -112,6 +112,7 @@ struct ossd_complete {
 	size_t count;
 	bool forbid_overwrite;
 	const char *acl; /* of the object; NULL: the bucket's */
+	bool s3_etag;    /* MD5 of the parts' binary MD5s, not of their text */
 };
 /* `out` is the caller's to fini. */
 int ossd_store_upload_complete(struct ossd_store *store,

@@ -124,7 +124,7 @@ int ossd_target_parse(struct ossd_target *t, const char *raw, const char *host,
 	const char *bucket;
 	int r = 0;
 
-	*t = (struct ossd_target){.bucket = ""};
+	*t = (struct ossd_target){.bucket = "", .path = path, .path_len = n};
 	if (n && *path == '/') {
 		path++;
 		n--;

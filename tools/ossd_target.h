@@ -17,6 +17,9 @@ struct ossd_target {
 	struct oss_pair query[OSSD_QUERY_MAX]; /* decoded, as they came */
 	size_t query_count;
 	bool path_style;
+	const char
+		*path; /* as it came, encoded, with the first '/'; borrowed from `raw` */
+	size_t path_len;
 	struct buf text; /* what the pairs point into */
 };
 

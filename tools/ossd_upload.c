@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -200,6 +201,23 @@ static int multipart_etag(const struct assembly *a, char *out, size_t out_size)
 	return err_trace(r);
 }
 
+/* Amazon's way: over the MD5s themselves. */
+static int s3_etag(const struct assembly *a, char *out, size_t out_size)
+{
+	_cleanup_(buf_fini) struct buf sums = BUF_INIT;
+	struct ossd_part all = {.number = 0};
+	char text[33];
+
+	for (size_t i = 0; i < a->count; i++)
+		buf_append(&sums, a->parts[i].md5, sizeof(a->parts[i].md5));
+	if (buf_error(&sums) < 0 ||
+	    !EVP_Digest(sums.data, sums.len, all.md5, NULL, EVP_md5(), NULL))
+		return err_origin(-ENOMEM);
+	part_etag(text, &all);
+	snprintf(out, out_size, "%s-%u", text, (unsigned int)a->count);
+	return 0;
+}
+
 static int copy_parts(struct ossd_store *store, const char *id, const struct assembly *a,
 		      struct ossd_spool *spool, uint64_t *crc)
 {
@@ -240,7 +258,8 @@ static int assemble(struct ossd_store *store, const struct ossd_complete *c,
 	if (r == 0)
 		r = copy_parts(store, c->id, a, &spool, &object->crc);
 	if (r == 0)
-		r = multipart_etag(a, object->etag, sizeof(object->etag));
+		r = c->s3_etag ? s3_etag(a, object->etag, sizeof(object->etag))
+			       : multipart_etag(a, object->etag, sizeof(object->etag));
 	return r ? r : ossd_store_put(store, &put);
 }
 
