@@ -6,7 +6,8 @@
  * those bytes may change: appending behind them is free, anything else first gives the
  * writers a file of their own (content_prepare). So what is sent is a snapshot, a crash in
  * the middle of an overwrite leaves the old version, and files that only grow (logs,
- * event files) are never copied.
+ * event files) are never copied. Nor may they change before the journal has durably let go
+ * of them: a crash would send the changed bytes as the version (settle).
  *
  * A file that is written behind our back (FUSE passthrough) cannot change its staged file
  * while it is open, so there the version gets the copy. While such a writer can write
@@ -36,7 +37,7 @@ void content_update_frozen(struct node *n)
 {
 	uint64_t frozen = 0;
 
-	if (n->acked && n->acked == n->live)
+	if (n->live && (n->acked == n->live || n->unsettled))
 		frozen = n->acked_size;
 	/* An older version of the same file may still be on its way. */
 	if (n->task && n->live) {
@@ -58,6 +59,7 @@ void content_drop_retained(struct output *o, struct node *n)
 	o->retained_bytes -= n->size < o->retained_bytes ? n->size : o->retained_bytes;
 	content_put(n->live, n->seq);
 	n->live = NULL;
+	n->unsettled = false;
 	content_update_frozen(n);
 }
 
@@ -118,9 +120,28 @@ static void exchange(struct output *o, struct node *n, struct content *c)
 		content_drop_retained(o, n);
 	}
 	n->live = c;
+	n->unsettled = false;
 	if (c && n->opens == 0)
 		content_unpin(c);
 	content_update_frozen(n);
+}
+
+/* What the journal says of the node becomes durable: that its bytes are no version. */
+static int settle(struct output *o, struct node *n)
+{
+	uint64_t seq;
+	int r;
+
+	lock_take(&o->lock);
+	seq = n->unsettled ? n->seq : 0;
+	lock_drop(&o->lock);
+	r = journal_sync(o->journal, seq);
+	if (r < 0)
+		return err_trace(r);
+	lock_scope(&o->lock);
+	n->unsettled = false;
+	content_update_frozen(n);
+	return 0;
 }
 
 /* The version on its way gets a copy, the writers keep the file: passthrough. */
@@ -150,6 +171,7 @@ static int move_version_away(struct output *o, struct node *n)
 	r = log_commit(o, &b, &seq);
 	if (r == 0)
 		n->seq = seq;
+	n->unsettled = true;
 	content_put(old, n->seq);
 	/* What flies may still read the bytes that are about to change. */
 	while (n->task && sync_task_uses(n, n->live) > 0)
@@ -165,11 +187,16 @@ int content_prepare(struct output *o, struct node *n, uint64_t off)
 	struct stat st;
 	int r;
 
+	if (n->live && off < atomic_load(&n->frozen)) {
+		r = n->passthrough ? move_version_away(o, n) : 0;
+		if (r == 0)
+			r = settle(o, n);
+		if (r < 0 || n->passthrough)
+			return err_trace(r);
+	}
 	if (n->live && off >= atomic_load(&n->frozen))
 		return 0;
 	if (n->live) {
-		if (n->passthrough)
-			return err_trace(move_version_away(o, n));
 		if (fstat(content_fd(n->live), &st) < 0)
 			return err_origin(-errno);
 		r = content_wait_room(o, (uint64_t)st.st_size);

@@ -101,6 +101,8 @@ struct node {
 	_Atomic uint64_t frozen; /* bytes of live that belong to a version on its way */
 	struct content *acked; /* the version that is to reach the store; NULL: it has */
 	uint64_t acked_size;
+	bool unsettled; /* `live` is the store's or has a copy, the durable journal still
+			   names it */
 	uint64_t version; /* of the last acknowledgement */
 	int error;        /* a sync failed and the bytes could not be saved */
 	bool publish;     /* send although it is open for writing */

@@ -344,6 +344,7 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 	if (n->version == t->version) {
 		*drop = n->acked;
 		n->acked = NULL;
+		n->unsettled = true; /* until this transaction is durable */
 		n->publish = false;
 		/* Small enough that keeping it never means dropping it at once: its file may
 		 * not go before this transaction is durable. */

@@ -167,8 +167,7 @@ static struct output *start(struct run *run, bool away, struct origin **origin)
 	struct output_config config = {.state_dir = run->state,
 				       .ttl_ms = 60000,
 				       .part_size = PART,
-				       .upload_parallel = 4,
-				       .publish_interval_ms = 10};
+				       .upload_parallel = 4};
 	struct why why = {""};
 	struct output *o;
 
