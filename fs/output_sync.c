@@ -275,11 +275,11 @@ static struct node *due_file(struct output *o, uint64_t now, uint64_t interval)
 		if (now - n->published_ms < interval || !n->live || !n->parent)
 			continue;
 		n->published_ms = now;
-		if (!atomic_load(&n->changed)) {
-			if (!n->passthrough || fstat(content_fd(n->live), &st) < 0 ||
-			    (uint64_t)st.st_size == n->size)
-				continue;
-		}
+		/* Only what grew: a file that is being rewritten keeps its last whole
+		 * version in the store until it is closed. */
+		if (fstat(content_fd(n->live), &st) < 0 ||
+		    (uint64_t)st.st_size <= n->size)
+			continue;
 		node_hold(n);
 		return n;
 	}

@@ -447,6 +447,15 @@ static void test_an_open_file_is_published(void **state)
 	close_file(f);
 	drain(&t);
 	lib_assert_content(t.origin, "log", "line 1\nline 2\n");
+
+	/* Rewritten: the last whole version stays until it is closed. */
+	f = open_for(&t, "log", O_WRONLY | O_TRUNC);
+	assert_int_equal(output_write(f, 0, "n", 1, 0), 0);
+	clock_sleep_ms(200);
+	lib_assert_content(t.origin, "log", "line 1\nline 2\n");
+	close_file(f);
+	drain(&t);
+	lib_assert_content(t.origin, "log", "n");
 	tear_down(&t);
 }
 
