@@ -189,6 +189,7 @@ struct origin_req {
 	uint64_t expect_crc64; /* PUT, MULTI_END: of the whole object; checked before it
 				* becomes visible, -EBADMSG */
 	bool has_expect_crc64;
+	bool background;      /* nobody waits for it: others' requests go first */
 	uint64_t deadline_ms; /* clock_mono_ms(); 0: the origin's own default */
 	origin_done_fn done;
 	void *user; /* the caller's */

@@ -12,7 +12,7 @@
  * reap() takes what has finished, gives the slot back, calls done.
  *
  * Failure modes: curl's codes become errno values in one table; what a hook returned wins
- * over them. A deadline that passes in the queue is found by expire_queue(), on the wire
+ * over them. A deadline that passes in the queue is found by expire_queues(), on the wire
  * by curl. Out of memory for a slot fails that exchange.
  *
  * On stop: the loop ends when nothing is left anywhere.
@@ -61,6 +61,7 @@ struct http {
 	int epoll_fd, wake_fd;
 	CURLM *multi;
 	struct list queue;  /* waiting for a slot */
+	struct list later;  /* the same, in the background */
 	struct list active; /* on the wire */
 	uint32_t active_count;
 	struct http_slot *idle; /* free slots */
@@ -190,18 +191,26 @@ static void reap(struct http *h)
 
 /* ---- the loop ------------------------------------------------------------------------ */
 
-/* Moves the inbox to the queue; true while the loop has to go on. */
+static bool anything_waits(const struct http *h)
+{
+	return !list_empty(&h->queue) || !list_empty(&h->later);
+}
+
+/* Moves the inbox to the queues; true while the loop has to go on. */
 static bool take_news(struct http *h)
 {
+	struct http_exchange *x;
+
 	lock_scope(&h->lock);
 	h->sleeping = false;
 	while (!list_empty(&h->inbox)) {
 		struct list *first = h->inbox.next;
 
 		list_remove(first);
-		list_push_back(&h->queue, first);
+		x = container_of(first, struct http_exchange, link);
+		list_push_back(x->background ? &h->later : &h->queue, first);
 	}
-	return !h->stopping || !list_empty(&h->queue) || h->active_count;
+	return !h->stopping || anything_waits(h) || h->active_count;
 }
 
 static struct http_exchange *next_cancelled(struct http *h)
@@ -230,15 +239,11 @@ static void handle_cancels(struct http *h)
 }
 
 /* Curl watches the deadlines of what is on the wire; this those of what is not yet. */
-static void expire_queue(struct http *h)
+static void expire(struct http *h, struct list *queue, uint64_t now)
 {
-	uint64_t now = clock_mono_ms();
 	struct list *it, *next;
 
-	if (list_empty(&h->queue) || now < h->scan_ms)
-		return;
-	h->scan_ms = now + QUEUE_SCAN_MS;
-	list_for_each_safe (it, next, &h->queue) {
+	list_for_each_safe (it, next, queue) {
 		struct http_exchange *x = container_of(it, struct http_exchange, link);
 
 		if (x->deadline_ms <= now)
@@ -247,10 +252,25 @@ static void expire_queue(struct http *h)
 	}
 }
 
+static void expire_queues(struct http *h)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (!anything_waits(h) || now < h->scan_ms)
+		return;
+	h->scan_ms = now + QUEUE_SCAN_MS;
+	expire(h, &h->queue, now);
+	expire(h, &h->later, now);
+}
+
 static void fill_slots(struct http *h)
 {
+	uint32_t background_max = h->connections_max - h->connections_max / 8;
+
 	while (h->active_count < h->connections_max && !list_empty(&h->queue))
 		begin(h, list_first(&h->queue, struct http_exchange, link));
+	while (h->active_count < background_max && !list_empty(&h->later))
+		begin(h, list_first(&h->later, struct http_exchange, link));
 }
 
 /* How long to sleep; 0 when something came in meanwhile. */
@@ -259,12 +279,12 @@ static int prepare_sleep(struct http *h)
 	uint64_t now = clock_mono_ms();
 	uint64_t until = h->timer_ms;
 
-	if (!list_empty(&h->queue) && h->scan_ms < until)
+	if (anything_waits(h) && h->scan_ms < until)
 		until = h->scan_ms;
 	lock_scope(&h->lock);
 	if (!list_empty(&h->inbox) || !list_empty(&h->cancels) || until <= now)
 		return 0;
-	if (h->stopping && !h->active_count && list_empty(&h->queue))
+	if (h->stopping && !h->active_count && !anything_waits(h))
 		return 0;
 	h->sleeping = true;
 	return until == UINT64_MAX ? -1
@@ -307,7 +327,7 @@ static void *loop(void *arg)
 
 		handle_cancels(h);
 		fill_slots(h);
-		expire_queue(h);
+		expire_queues(h);
 		count = epoll_wait(h->epoll_fd, events, EVENTS_MAX, prepare_sleep(h));
 		handle_events(h, events, count < 0 ? 0 : count);
 		reap(h);
@@ -433,6 +453,7 @@ int http_start(const struct http_config *config, struct http **out, struct why *
 	list_init(&h->inbox);
 	list_init(&h->cancels);
 	list_init(&h->queue);
+	list_init(&h->later);
 	list_init(&h->active);
 	h->epoll_fd = h->wake_fd = -1;
 	h->timer_ms = UINT64_MAX;

@@ -6,7 +6,8 @@
  *
  * An exchange is the caller's memory, embedded in what it does. http_submit() may be called
  * from any thread, also from within `done`, and never blocks; at most connections_max
- * exchanges are on the wire, the others wait in the order they came. All hooks run on the
+ * exchanges are on the wire, the others wait in the order they came, those in the
+ * background behind all others; an eighth of the connections is never theirs. All hooks run on the
  * loop's thread: they may write to a local file, they must not wait for the network or for
  * another exchange.
  *
@@ -72,6 +73,7 @@ struct http_exchange {
 	struct http_body body;
 	uint64_t deadline_ms;           /* clock_mono_ms(); UINT64_MAX: none */
 	uint64_t stall_ms;              /* without progress; 0: the pool's */
+	bool background;                /* waits behind all others */
 	const struct http_hooks *hooks; /* static */
 
 	/*

@@ -212,6 +212,7 @@ static int send_exchange(struct oss_op *op)
 	op->x.body = op->body_out;
 	op->x.deadline_ms = op->deadline_ms;
 	op->x.stall_ms = op->stall_ms;
+	op->x.background = op->req->background;
 	op->x.hooks = &hooks;
 	lock_scope(&oss->lock);
 	if (op->cancelled)

@@ -594,6 +594,40 @@ static void test_deadline_passes_in_the_queue(void **state)
 	assert_true(httpd_finish(s));
 }
 
+/* The script wants the exchanges in the order in which they should go out. */
+static void test_what_nobody_waits_for_goes_out_last(void **state)
+{
+	static const struct httpd_action silent[] = {DO_STALL(300), DO_SEND(OK_EMPTY)};
+	static const struct httpd_action ok[] = {DO_SEND(OK_EMPTY)};
+	struct httpd *s = httpd_start(NULL, NULL);
+	struct http *h = start(1);
+	struct call wire, later, reader;
+
+	(void)state;
+	httpd_script(s, "GET /wire", silent, COUNT(silent));
+	httpd_script(s, "GET /reader", ok, COUNT(ok));
+	httpd_script(s, "GET /later", ok, COUNT(ok));
+	call_init(&wire, s, HTTP_GET, "/wire");
+	call_init(&later, s, HTTP_GET, "/later");
+	call_init(&reader, s, HTTP_GET, "/reader");
+	later.x.background = true;
+	http_submit(h, &wire.x);
+	while (!httpd_count(s))
+		clock_sleep_ms(5);
+	http_submit(h, &later.x);
+	http_submit(h, &reader.x);
+	call_wait(&wire);
+	call_wait(&reader);
+	call_wait(&later);
+	assert_int_equal(reader.x.result, 0);
+	assert_int_equal(later.x.result, 0);
+	call_fini(&wire);
+	call_fini(&later);
+	call_fini(&reader);
+	http_stop(h);
+	assert_true(httpd_finish(s));
+}
+
 /* ---- TLS ----------------------------------------------------------------------------- */
 
 static int tls_get(const struct cert_spec *spec, bool trusted, struct why *why)
@@ -683,6 +717,7 @@ TEST_MAIN(cmocka_unit_test(test_connection_is_kept),
 	  cmocka_unit_test(test_short_file_is_not_sent_as_whole),
 	  cmocka_unit_test(test_cancel_on_the_wire_and_in_the_queue),
 	  cmocka_unit_test(test_deadline_passes_in_the_queue),
+	  cmocka_unit_test(test_what_nobody_waits_for_goes_out_last),
 	  cmocka_unit_test(test_tls_of_our_authority_is_trusted),
 	  cmocka_unit_test(test_tls_that_cannot_be_verified_is_refused),
 	  cmocka_unit_test(test_missing_ca_file_is_named))
