@@ -64,6 +64,7 @@ base_src := \
 	fs/base/xalloc.c
 
 cache_src := \
+	cache/ahead.c \
 	cache/block.c \
 	cache/budget.c \
 	cache/cache.c \
@@ -72,16 +73,20 @@ cache_src := \
 	cache/evict.c \
 	cache/fetch.c \
 	cache/fill.c \
+	cache/follow.c \
 	cache/ident.c \
 	cache/index.c \
 	cache/journal.c \
 	cache/kill_point.c \
 	cache/listing.c \
 	cache/meta.c \
+	cache/news.c \
 	cache/object.c \
+	cache/object_ask.c \
 	cache/origin.c \
 	cache/origin_posix.c \
 	cache/pack.c \
+	cache/prefetch.c \
 	cache/probe.c \
 	cache/read.c \
 	cache/read_small.c \

@@ -230,6 +230,7 @@ int cache_open(const struct cache_config *config, struct cache **out, struct why
 	lock_init(&c->evict_lock);
 	lock_init(&c->janitor_lock);
 	lock_cond_init(&c->janitor_wake);
+	news_init(&c->news);
 	lock_cond_init(&c->fetch_gone);
 	list_init(&c->idle);
 	list_init(&c->memory);
@@ -260,6 +261,7 @@ struct cache *cache_close(struct cache *c)
 	check(!c->objects);
 	close_dir(c);
 	c->budget = budget_free(c->budget);
+	news_fini(&c->news);
 	pthread_cond_destroy(&c->fetch_gone);
 	pthread_cond_destroy(&c->janitor_wake);
 	lock_fini(&c->janitor_lock);

@@ -89,7 +89,7 @@ static void fill_failed(struct fill *f, int error)
 {
 	lock_take(&f->object->lock);
 	f->state = FILL_FAILED;
-	f->error = error;
+	f->error = f->object->error = error;
 	fill_unlink_locked(f);
 	wake_locked(f);
 	lock_drop(&f->object->lock);
@@ -192,6 +192,11 @@ static void done(struct origin_req *req)
 		fill_put(f);
 	}
 	object_put(o);
+	if (!req->background) {
+		atomic_store(&c->demand_ms, clock_mono_ms());
+		atomic_fetch_sub(&c->demand, 1);
+	}
+	news_tell(&c->news);
 	/* Last of all: who waits for this may free the cache and the origin. */
 	lock_take(&c->lock);
 	list_remove(&t->link);
@@ -327,6 +332,9 @@ static void submit(struct fetch *t, const struct wait *w)
 	t->req.deadline_ms = w && w->deadline_ms != UINT64_MAX
 				     ? w->deadline_ms
 				     : clock_mono_ms() + DEADLINE_MS;
+	t->req.background = t->fills[0]->prefetch;
+	if (!t->req.background)
+		atomic_fetch_add(&c->demand, 1);
 	cache_count(&c->count.requests, 1);
 	for (unsigned int i = 0; i < t->count; i++)
 		if (t->fills[i]->prefetch)

@@ -332,6 +332,18 @@ int listing_each(struct listing *l, uint64_t position, bool nowait, const struct
 	return err_trace(r);
 }
 
+int listing_after(struct listing *l, const char *name, uint64_t *position)
+{
+	uint32_t i;
+
+	lock_scope(&l->lock);
+	i = find(l, name, strlen(name));
+	if (i == NONE)
+		return LISTING_E_WAIT;
+	*position = (uint64_t)i + 1;
+	return 0;
+}
+
 int listing_find(struct listing *l, const char *name, struct listing_entry *entry)
 {
 	uint32_t i;

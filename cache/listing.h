@@ -56,6 +56,9 @@ typedef int (*listing_fn)(void *arg, const struct listing_entry *entry, uint64_t
 int listing_each(struct listing *l, uint64_t position, bool nowait, const struct wait *w,
 		 listing_fn fn, void *arg);
 
+/* The position behind the entry of this name, for listing_each(). LISTING_E_WAIT. */
+int listing_after(struct listing *l, const char *name, uint64_t *position);
+
 /* By name, as far as it goes now; never blocks. */
 int listing_find(struct listing *l, const char *name, struct listing_entry *entry);
 

@@ -380,6 +380,18 @@ int meta_list(struct meta *m, const char *dir, struct listing **out)
 	return err_trace(r);
 }
 
+int meta_listing(struct meta *m, const char *dir, struct listing **out)
+{
+	struct listing *l;
+
+	lock_scope(&m->lock);
+	l = fresh_locked(m, find_dir_locked(m, dir, false));
+	if (!l)
+		return META_E_WAIT;
+	*out = listing_get(l);
+	return 0;
+}
+
 /* ---- look-ups ---- */
 
 static int from_listing(struct meta *m, struct listing *l, const char *name,

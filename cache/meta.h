@@ -46,6 +46,9 @@ int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
 /* The listing of a directory that is fresh now, begun if there is none: a reference. */
 int meta_list(struct meta *m, const char *dir, struct listing **out);
 
+/* The same if there is one already, else META_E_WAIT: nothing is asked of the store. */
+int meta_listing(struct meta *m, const char *dir, struct listing **out);
+
 /* How long what a listing says may be used. */
 uint64_t meta_listing_until(struct meta *m, struct listing *l);
 

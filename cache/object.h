@@ -23,6 +23,7 @@
 
 struct cache;
 struct datafile;
+struct fill;
 struct object;
 struct wait;
 
@@ -62,6 +63,28 @@ int object_backing_fd(struct object *o);
  * asked for. */
 uint64_t object_prefetch(struct object *o);
 
+/* The pieces that fetching ahead is made of (ahead.c does it with a plan). */
+
+/* Whether all of it is on disk, as far as can be told without reading it; counts as a use
+ * of it then. */
+bool object_cached(struct object *o);
+
+/* Asks in the background for the first absent piece of [at, end), one request. *reached:
+ * before it nothing is left to ask for (it may be `at` when there is much to look through:
+ * call again). *coming: the last of what is on its way, a reference, or NULL.
+ * OBJECT_E_WAIT: no memory now. -ESTALE, -EIO, -ENOMEM. */
+int object_ask(struct object *o, uint64_t at, uint64_t end, uint64_t *reached,
+	       struct fill **coming);
+
+/* What became of an object all of which was asked for. */
+enum object_end {
+	OBJECT_KEPT,     /* it is on disk */
+	OBJECT_SETTLING, /* on its way there */
+	OBJECT_LOST,     /* not kept, or not all of it */
+	OBJECT_END_N
+};
+enum object_end object_settled(struct object *o);
+
 /* Ends what an origin has under way and forgets its idle objects: before it is freed. */
 void object_forget_origin(struct cache *c, struct origin *origin);
 
@@ -98,6 +121,7 @@ struct object {
 	bool whole_queued;     /* being found out */
 	bool stale;            /* another version is in the store */
 	unsigned int failures; /* CRC-64 mismatches in a row */
+	int error;             /* of the last fill that failed */
 	bool located, proven;  /* small: `where` is known; its checksum was seen right */
 	struct index_small where;
 };

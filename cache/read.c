@@ -314,8 +314,7 @@ static int read_unchecked(struct call *c, struct run *run)
 
 /* ---- asking the store ---- */
 
-/* The end of the run of absent pages from `at`, or of what is there, when it is not. */
-static bool absent_until(struct object *o, uint64_t at, uint64_t stop, uint64_t *end)
+bool read_absent_until(struct object *o, uint64_t at, uint64_t stop, uint64_t *end)
 {
 	struct call c = {.o = o, .at = at, .end = stop};
 	bool absent = true;
@@ -356,7 +355,7 @@ static int ask(struct object *o, uint64_t at, uint64_t end, uint64_t demand_end,
 		int r;
 
 		stop = stop < end ? stop : end;
-		if (!absent_until(o, at, stop, &run_end)) {
+		if (!read_absent_until(o, at, stop, &run_end)) {
 			*reached = at = run_end;
 			continue;
 		}
@@ -381,7 +380,7 @@ static uint64_t page_up(const struct object *o, uint64_t off)
 	return off < o->size ? off : o->size;
 }
 
-static int refused(struct object *o)
+int read_refused(struct object *o)
 {
 	lock_scope(&o->lock);
 	if (o->stale)
@@ -412,7 +411,7 @@ static int ask_for(struct call *c, const struct readahead_plan *plan, bool deman
 /* A fill failed. Whoever asked for it may have had less time, or been cancelled. */
 static int again(struct call *c, int r)
 {
-	int refusal = refused(c->o);
+	int refusal = read_refused(c->o);
 
 	if (refusal < 0)
 		return err_trace(refusal);
@@ -458,7 +457,7 @@ static int serve(struct call *c)
 		r = OBJECT_E_WAIT;
 	} else {
 		c->missed = true;
-		r = refused(c->o);
+		r = read_refused(c->o);
 		if (r == 0)
 			r = ask_for(c, &none, true, &reached);
 	}
@@ -490,7 +489,7 @@ static int read_large(struct call *c, struct object_reader *reader)
 				      window < WINDOW_MAX ? window : WINDOW_MAX);
 		lock_drop(&reader->lock);
 	}
-	if (!whole && refused(o) == 0)
+	if (!whole && read_refused(o) == 0)
 		r = ask_for(c, &plan, !c->nowait, &reached);
 	if (plan.end > plan.off && reached < plan.end) {
 		lock_take(&reader->lock);
@@ -529,20 +528,6 @@ int object_read(struct object *o, struct object_reader *reader, uint64_t off, vo
 		cache_count(&count->bytes_hit, n);
 	*got = n;
 	return 0;
-}
-
-uint64_t object_prefetch(struct object *o)
-{
-	uint64_t reached;
-	uint64_t before = atomic_load(&o->cache->count.bytes_prefetched);
-
-	if (o->size == 0)
-		return 0;
-	if (o->small)
-		read_small_prefetch(o);
-	else if (ask(o, 0, o->size, 0, REQUEST_MAX, NULL, &reached) < 0)
-		return 0;
-	return atomic_load(&o->cache->count.bytes_prefetched) - before;
 }
 
 int object_backing_fd(struct object *o)

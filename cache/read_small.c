@@ -218,24 +218,3 @@ int read_small(struct object *o, uint64_t off, void *p, size_t n, bool nowait,
 	*missed = c.missed;
 	return err_trace(r);
 }
-
-void read_small_prefetch(struct object *o)
-{
-	struct index_small where;
-	struct fill *f;
-	uint64_t asked;
-	bool skip;
-
-	lock_take(&o->lock);
-	f = fill_find_locked(o, 0);
-	skip = f || o->located || o->stale;
-	lock_drop(&o->lock);
-	fill_put(f);
-	if (skip)
-		return;
-	if (store_disk_usable(o->cache) &&
-	    index_find_small(o->cache->index, o->ident->hash, &where) == 0)
-		return;
-	if (fetch_start(o, 0, o->size, 0, NULL, &asked) < 0)
-		log_debug(LOG_CACHE, "prefetch failed key=%s", ident_key(o->ident));
-}

@@ -12,5 +12,3 @@ struct wait;
 /* As object_read(), the range inside the object. *missed: the store was waited for. */
 int read_small(struct object *o, uint64_t off, void *p, size_t n, bool nowait,
 	       const struct wait *w, bool *missed);
-
-void read_small_prefetch(struct object *o);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/news.h"
 #include "fs/base/list.h"
 #include "fs/base/lock.h"
 
@@ -44,6 +45,10 @@ struct cache {
 	uint64_t fetch_count;
 	pthread_cond_t fetch_gone;
 	bool closing;
+
+	struct news news;           /* a request has ended, a fill has left memory */
+	_Atomic uint64_t demand;    /* requests under way that a reader waits for */
+	_Atomic uint64_t demand_ms; /* when the last one ended */
 
 	struct lock
 		evict_lock; /* one eviction at a time; taken with no other lock held */

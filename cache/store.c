@@ -201,6 +201,7 @@ static void write_job(void *arg)
 	lock_drop(&o->lock);
 	fill_set_queued(f, false);
 	fill_put(f);
+	news_tell(&c->news);
 }
 
 void store_fill(struct fill *f)

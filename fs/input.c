@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cache/ahead.h"
 #include "cache/cache.h"
 #include "cache/listing.h"
 #include "cache/meta.h"
@@ -46,6 +47,7 @@ struct blocked {
 struct input {
 	struct input_config config;
 	struct meta *meta;
+	struct ahead *ahead;
 	struct inodes *inodes;
 	int64_t born_ns; /* the time of directories that have none */
 	_Atomic uint64_t reads, bytes_read, stale, files_open;
@@ -58,6 +60,7 @@ struct input_file {
 	struct object *object;
 	struct object_reader reader;
 	uint64_t ino;
+	atomic_bool noted; /* its first read was told */
 };
 
 struct input_dir {
@@ -68,6 +71,18 @@ struct input_dir {
 };
 
 static _Thread_local uint64_t thread_token;
+
+static int new_ahead(struct input *in)
+{
+	const struct ahead_config config = {
+		.cache = in->config.cache,
+		.origin = in->config.origin,
+		.meta = in->meta,
+		.requests_max = in->config.requests_max,
+	};
+
+	return err_trace(ahead_new(&config, &in->ahead));
+}
 
 int input_new(const struct input_config *config, struct input **out, struct why *why)
 {
@@ -94,6 +109,8 @@ int input_new(const struct input_config *config, struct input **out, struct why 
 	r = meta_new(&meta, &in->meta);
 	if (r == 0)
 		r = inodes_new(&in->inodes);
+	if (r == 0)
+		r = new_ahead(in);
 	if (r < 0) {
 		input_free(in);
 		return why_set(why, err_trace(r), "cannot set up the input tree: %s",
@@ -107,6 +124,7 @@ struct input *input_free(struct input *in)
 {
 	if (!in)
 		return NULL;
+	in->ahead = ahead_free(in->ahead);
 	in->meta = meta_free(in->meta);
 	object_forget_origin(in->config.cache, in->config.origin);
 	inodes_free(in->inodes);
@@ -395,6 +413,19 @@ static void note_stale(struct input *in, uint64_t ino)
 		meta_invalidate(in->meta, dir, name);
 }
 
+/* Whoever fetches ahead learns what is read, slow reads before they begin. */
+static void note_read(struct input_file *file, bool slow)
+{
+	struct input *in = file->in;
+	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+
+	if (atomic_load_explicit(&file->noted, memory_order_relaxed) ||
+	    atomic_exchange(&file->noted, true) || !ahead_cares(in->ahead, slow))
+		return;
+	if (inodes_path(in->inodes, file->ino, dir, name) == 0)
+		ahead_opened(in->ahead, dir, name);
+}
+
 int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 	       unsigned int flags, size_t *got)
 {
@@ -406,6 +437,7 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 		r = object_read(file->object, &file->reader, off, p, n, OBJECT_NOWAIT,
 				NULL, got);
 	} else {
+		note_read(file, true);
 		r = object_read(file->object, &file->reader, off, p, n, 0,
 				block_begin(in, &b), got);
 		block_end(in, &b);
@@ -419,6 +451,7 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 		note_stale(in, file->ino);
 	if (r < 0)
 		return border(r);
+	note_read(file, false);
 	atomic_fetch_add_explicit(&in->reads, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&in->bytes_read, *got, memory_order_relaxed);
 	return 0;
@@ -606,9 +639,11 @@ void input_status_json(struct input *in, struct buf *b)
 {
 	struct input_stats s;
 	struct meta_stats meta;
+	struct ahead_stats ahead;
 
 	input_stats(in, &s);
 	meta_stats(in->meta, &meta);
+	ahead_stats(in->ahead, &ahead);
 	json_put_uint(b, "reads", s.reads);
 	json_put_uint(b, "bytes_read", s.bytes_read);
 	json_put_uint(b, "stale", s.stale);
@@ -618,6 +653,13 @@ void input_status_json(struct input *in, struct buf *b)
 	json_put_uint(b, "shadowed_keys", meta.shadowed_keys);
 	json_put_uint(b, "listings", meta.listings);
 	json_put_uint(b, "lookups", meta.lookups);
+	json_begin_object(b, "ahead");
+	json_put_uint(b, "files", ahead.files);
+	json_put_uint(b, "files_read", ahead.hits);
+	json_put_uint(b, "bytes_unread", ahead.unread);
+	json_put_uint(b, "bytes_wasted", ahead.wasted);
+	json_put_uint(b, "requests_under_way", ahead.under_way);
+	json_end_object(b);
 	json_begin_object(b, "cache");
 	cache_status_json(in->config.cache, b);
 	json_end_object(b);

@@ -27,6 +27,7 @@ struct input_config {
 	struct cache *cache;   /* borrowed; outlives the tree */
 	uint64_t ttl_ms;       /* freshness of attributes and listings */
 	uint64_t deadline_ms;  /* of one read or look-up; 0: 60 s */
+	uint32_t requests_max; /* for what no reader waits for; 0: a default */
 	bool immutable;        /* the source never changes: ttl for ever */
 	bool posix; /* ask for the objects' own mode, owner and times (one request
 				* a file) instead of the defaults below */

@@ -107,6 +107,7 @@ static int add_input(const struct config *config, struct stack *s, struct why *w
 		.origin = s->origin,
 		.ttl_ms = config->ttl_ms,
 		.deadline_ms = config->deadline_ms,
+		.requests_max = (uint32_t)(config->connections - config->connections / 8),
 		.immutable = config->immutable,
 		.posix = config->posix,
 		.uid = config->owner_uid,
