@@ -106,6 +106,11 @@ int listing_fill(void *listing, const char *name, const struct tree_attr *attr,
 	struct fuse_entry_param entry;
 
 	call_entry(attr, &entry);
+	if (attr->unsure) {
+		/* The kernel takes the name alone and looks it up when it is used. */
+		entry.ino = 0;
+		entry.attr.st_mode = 0;
+	}
 	return put_entry(listing, name, &entry, next + DOTS);
 }
 

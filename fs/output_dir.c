@@ -2,6 +2,7 @@
 /* Listings: what the store shows and what we know better, as it was at opendir. A cookie
  * is the place in that snapshot. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,12 @@ int output_opendir(struct output *o, uint64_t ino, unsigned int flags,
 	return r;
 }
 
+/* Listings do not tell symbolic links from the files that hold their targets. */
+static bool may_be_link(const struct node *n)
+{
+	return n->unverified && n->kind == RECORD_FILE && n->stored.size < PATH_MAX;
+}
+
 int output_readdir(struct output_dir *dir, uint64_t cookie, bool with_lookup,
 		   unsigned int flags, tree_fill_fn fill, void *arg)
 {
@@ -90,12 +97,13 @@ int output_readdir(struct output_dir *dir, uint64_t cookie, bool with_lookup,
 			continue; /* gone since opendir */
 		}
 		node_attr(o, n, &attr);
-		n->lookups += with_lookup;
+		attr.unsure = may_be_link(n);
+		n->lookups += with_lookup && !attr.unsure;
 		lock_drop(&o->lock);
 		r = fill(arg, dir->names[i].name, &attr, i + 1);
 		if (r == 0)
 			continue;
-		if (with_lookup)
+		if (with_lookup && !attr.unsure)
 			output_forget(o, attr.ino, 1);
 		return r == TREE_E_FULL ? 0 : r;
 	}

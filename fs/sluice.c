@@ -253,6 +253,8 @@ int sluice_stat(struct sluice *s, const char *path, struct sluice_stat *out)
 struct listing {
 	sluice_list_fn fn;
 	void *arg;
+	struct output *output; /* of whose directory `dir` it is; NULL: the input's */
+	uint64_t dir;
 	int result;
 	uint64_t cookie; /* after the last entry seen */
 	uint64_t count;  /* of this page */
@@ -261,11 +263,22 @@ struct listing {
 static int fill(void *arg, const char *name, const struct tree_attr *attr, uint64_t next)
 {
 	struct listing *l = arg;
+	struct tree_attr sure;
 	struct sluice_stat st;
 
-	to_stat(attr, &st);
 	l->cookie = next;
 	l->count++;
+	if (attr->unsure) {
+		int r = output_lookup(l->output, l->dir, name, 0, &sure);
+
+		if (r == -ENOENT)
+			return 0; /* removed meanwhile */
+		if (r < 0)
+			return r;
+		output_forget(l->output, sure.ino, 1);
+		attr = &sure;
+	}
+	to_stat(attr, &st);
 	l->result = l->fn(l->arg, name, &st);
 	return l->result ? TREE_E_FULL : 0;
 }
@@ -292,6 +305,8 @@ static int list_output(struct output *o, uint64_t ino, struct listing *l)
 
 	if (r != 0)
 		return r;
+	l->output = o;
+	l->dir = ino;
 	do {
 		l->count = 0;
 		r = output_readdir(dir, l->cookie, false, 0, fill, l);

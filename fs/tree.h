@@ -21,6 +21,7 @@ struct tree_attr {
 	uid_t uid;
 	gid_t gid;
 	uint64_t ttl_ms; /* how long the kernel may keep this attribute and the name */
+	bool unsure;     /* of an entry: it may be of another kind, look it up */
 };
 
 /* Flags of calls that may have to ask the store. */
@@ -34,8 +35,9 @@ enum tree_condition {
 	TREE_E_FULL, /* returned by a tree_fill_fn: the reader's buffer is full */
 };
 
-/* One directory entry. `attr` is complete and, when with_lookup was asked for, carries one
- * lookup reference that the callee now owns (unless it returns TREE_E_FULL). `next` is the
+/* One directory entry. `attr` is complete unless it is `unsure`, and then carries, when
+ * with_lookup was asked for, one lookup reference that the callee now owns (unless it
+ * returns TREE_E_FULL). `next` is the
  * cookie after this entry. Return 0 or TREE_E_FULL. */
 typedef int (*tree_fill_fn)(void *arg, const char *name, const struct tree_attr *attr,
 			    uint64_t next);
