@@ -126,6 +126,11 @@ int object_get(struct cache *c, struct origin *origin, const char *key,
 	return 0;
 }
 
+bool object_is_small(const struct object *o)
+{
+	return o->small;
+}
+
 void object_ref(struct object *o)
 {
 	lock_scope(&o->cache->lock);

@@ -59,6 +59,9 @@ int object_read(struct object *o, struct object_reader *reader, uint64_t off, vo
  * -ENODATA when it is not (yet) so. The caller closes it. */
 int object_backing_fd(struct object *o);
 
+/* Whether it is kept in a pack, among others: it has no descriptor then. */
+bool object_is_small(const struct object *o);
+
 /* Fetches all of it in the background, as far as the budget allows now. Returns the bytes
  * asked for. */
 uint64_t object_prefetch(struct object *o);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Nodes lie in slabs that never move; a number is a node's position plus one, so that the
- * root is TREE_ROOT. Hash chains run through the nodes: about 64 bytes and the name each.
+ * root is TREE_ROOT. Hash chains run through the nodes: about 96 bytes and the name each.
+ *
+ * A node whose name has been entered with another version is *replaced*: out of its chain,
+ * so that the name finds the new one, but else as before.
  */
 #include "fs/inode.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +32,8 @@ struct node {
 	uint32_t children;
 	uint32_t next; /* in its chain, or of the free ones */
 	uint32_t hash;
+	struct inodes_version version;
+	bool replaced; /* not in a chain */
 };
 
 struct inodes {
@@ -148,7 +154,7 @@ static void grow_heads(struct inodes *t)
 	for (uint32_t i = 1; i < t->used; i++) {
 		struct node *n = node_at(t, i);
 
-		if (!n->name)
+		if (!n->name || n->replaced)
 			continue;
 		n->next = heads[n->hash & (count - 1)];
 		heads[n->hash & (count - 1)] = i;
@@ -178,6 +184,7 @@ static int add(struct inodes *t, uint32_t parent, const char *name, uint32_t has
 	n->generation++;
 	n->parent = parent;
 	n->hash = hash;
+	n->replaced = false;
 	head = &t->heads[hash & (t->head_count - 1)];
 	n->next = *head;
 	*head = i;
@@ -200,7 +207,18 @@ static struct node *node_of(struct inodes *t, uint64_t ino, uint32_t *i)
 	return n->name ? n : NULL;
 }
 
-int inodes_enter(struct inodes *t, uint64_t parent, const char *name, uint64_t *ino,
+static void unchain(struct inodes *t, uint32_t i)
+{
+	struct node *n = node_at(t, i);
+	uint32_t *at = &t->heads[n->hash & (t->head_count - 1)];
+
+	while (*at != i)
+		at = &node_at(t, *at)->next;
+	*at = n->next;
+}
+
+int inodes_enter(struct inodes *t, uint64_t parent, const char *name,
+		 const struct inodes_version *version, uint64_t *ino,
 		 uint64_t *generation)
 {
 	uint32_t dir, hash, i;
@@ -212,12 +230,18 @@ int inodes_enter(struct inodes *t, uint64_t parent, const char *name, uint64_t *
 		return err_origin(-ESTALE);
 	hash = hash_of(dir, name);
 	i = find(t, dir, name, hash);
+	if (i != NONE && node_at(t, i)->version.id != version->id) {
+		node_at(t, i)->replaced = true;
+		unchain(t, i);
+		i = NONE;
+	}
 	if (i == NONE) {
 		r = add(t, dir, name, hash, &i);
 		if (r < 0)
 			return err_trace(r);
 	}
 	n = node_at(t, i);
+	n->version = *version;
 	n->lookups++;
 	*ino = (uint64_t)i + 1;
 	*generation = n->generation;
@@ -238,11 +262,9 @@ uint64_t inodes_peek(struct inodes *t, uint64_t parent, const char *name)
 static void drop(struct inodes *t, uint32_t i)
 {
 	struct node *n = node_at(t, i);
-	uint32_t *at = &t->heads[n->hash & (t->head_count - 1)];
 
-	while (*at != i)
-		at = &node_at(t, *at)->next;
-	*at = n->next;
+	if (!n->replaced)
+		unchain(t, i);
 	free(n->name);
 	n->name = NULL;
 	n->next = t->free;
@@ -272,7 +294,8 @@ void inodes_forget(struct inodes *t, uint64_t ino, uint64_t count)
 }
 
 /* Writes the path of a directory, "" or ending in '/', backwards from the end. */
-int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name)
+int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name,
+		struct inodes_version *version)
 {
 	char path[PATH_KEY_MAX + 2];
 	size_t at = sizeof(path) - 1;
@@ -284,6 +307,8 @@ int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name)
 	if (!n)
 		return err_origin(-ESTALE);
 	strcpy(name, n->name); /* at most PATH_NAME_MAX, as entered */
+	if (version)
+		*version = n->version;
 	path[at] = '\0';
 	while (i != 0 && n->parent != 0) {
 		size_t len;

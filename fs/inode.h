@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inode numbers of a read-only tree: which name in which directory a number stands for, as
- * long as someone has looked it up. Attributes are not kept here.
+ * Inode numbers of a read-only tree: which version of which name in which directory a
+ * number stands for, as long as someone has looked it up.
+ *
+ * A number is one version: what the kernel keeps by inode (pages, size, a link's target,
+ * the backing file) then never mixes two. When a name is entered with another version, it
+ * gets another number, and the old one stays what it was until it is forgotten.
  *
  * A number lives while it has look-up references or children; then it may be given to
  * another name, with the next generation. Thread-safe.
@@ -18,16 +22,27 @@ struct inodes;
 int inodes_new(struct inodes **out); /* with the root, TREE_ROOT */
 struct inodes *inodes_free(struct inodes *t);
 
-/* The number of `name` in `parent`, with one more look-up reference. -ESTALE: no such
- * parent; -ENOMEM. */
-int inodes_enter(struct inodes *t, uint64_t parent, const char *name, uint64_t *ino,
+/* What a number stands for beside its name. Two are the same version when `id` is. */
+struct inodes_version {
+	uint64_t id; /* 0 for directories */
+	uint64_t size;
+	int64_t mtime_ns;
+	mode_t mode; /* with S_IFMT */
+};
+
+/* The number of this version of `name` in `parent`, with one more look-up reference.
+ * -ESTALE: no such parent; -ENOMEM. */
+int inodes_enter(struct inodes *t, uint64_t parent, const char *name,
+		 const struct inodes_version *version, uint64_t *ino,
 		 uint64_t *generation);
 /* The same without a reference: 0 when nobody has looked it up. */
 uint64_t inodes_peek(struct inodes *t, uint64_t parent, const char *name);
 void inodes_forget(struct inodes *t, uint64_t ino, uint64_t n);
 
 /* The key's two halves: the directory ("" or ending in '/') and the name ("" for the
- * root). PATH_KEY_MAX + 2 bytes each. -ESTALE, -ENAMETOOLONG. */
-int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name);
+ * root), PATH_KEY_MAX + 2 bytes each; and the version as it was last entered (may be
+ * NULL). -ESTALE, -ENAMETOOLONG. */
+int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name,
+		struct inodes_version *version);
 
 uint64_t inodes_count(struct inodes *t);

@@ -26,6 +26,7 @@
 #include "cache/origin.h"
 #include "cache/wait.h"
 #include "fs/base/clock.h"
+#include "fs/base/crc.h"
 #include "fs/base/json.h"
 #include "fs/base/list.h"
 #include "fs/base/lock.h"
@@ -234,6 +235,45 @@ static void fill_attr(const struct input *in, const struct origin_attr *from,
 	};
 }
 
+/* Which version an attribute speaks of, as cache/ident.h has it: where there is an ETag the
+ * time does not count. */
+static uint64_t version_id(const struct origin_attr *attr)
+{
+	uint64_t numbers[3] = {attr->size, 0, attr->is_symlink}, id;
+
+	if (attr->is_dir)
+		return 0;
+	if (!attr->etag[0])
+		numbers[1] = (uint64_t)attr->mtime_ns;
+	id = crc64(crc64(0, attr->etag, strlen(attr->etag)), numbers, sizeof(numbers));
+	return id ? id : 1;
+}
+
+/* The attributes of a version that the store has no more, for those who have it open. */
+static void fill_replaced(const struct input *in, const struct inodes_version *v,
+			  struct tree_attr *attr)
+{
+	struct origin_attr was = {
+		.size = v->size, .mtime_ns = v->mtime_ns, .is_symlink = S_ISLNK(v->mode)};
+
+	fill_attr(in, &was, META_FOREVER, attr);
+	attr->mode = v->mode;
+	attr->ttl_ms = in->config.immutable ? TTL_FOREVER_MS : in->config.ttl_ms;
+}
+
+/* The number of what a name is, with a reference; attr has been filled from `from`. */
+static int enter(struct input *in, uint64_t parent, const char *name,
+		 const struct origin_attr *from, struct tree_attr *attr)
+{
+	struct inodes_version version = {.id = version_id(from),
+					 .size = attr->size,
+					 .mtime_ns = attr->mtime_ns,
+					 .mode = attr->mode};
+
+	return err_trace(inodes_enter(in->inodes, parent, name, &version, &attr->ino,
+				      &attr->generation));
+}
+
 static void fill_root(const struct input *in, struct tree_attr *attr)
 {
 	struct origin_attr root = {.is_dir = true};
@@ -263,7 +303,7 @@ static int dir_key(struct input *in, uint64_t ino, char *path)
 {
 	char name[PATH_KEY_MAX + 2];
 	size_t n, m;
-	int r = inodes_path(in->inodes, ino, path, name);
+	int r = inodes_path(in->inodes, ino, path, name, NULL);
 
 	if (r < 0)
 		return err_trace(r);
@@ -283,7 +323,6 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 {
 	char path[PATH_KEY_MAX + 2];
 	struct meta_entry entry;
-	uint64_t ino, generation;
 	int r, fault = path_name_check(name, strlen(name));
 
 	if (fault == PATH_E_LONG)
@@ -301,13 +340,9 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 	}
 	if (r < 0)
 		return border(r);
-	r = inodes_enter(in->inodes, parent, name, &ino, &generation);
-	if (r < 0)
-		return border(r);
 	fill_attr(in, &entry.attr, entry.until_ms, attr);
-	attr->ino = ino;
-	attr->generation = generation;
-	return 0;
+	r = enter(in, parent, name, &entry.attr, attr);
+	return r < 0 ? border(r) : 0;
 }
 
 void input_forget(struct input *in, uint64_t ino, uint64_t n)
@@ -315,27 +350,55 @@ void input_forget(struct input *in, uint64_t ino, uint64_t n)
 	inodes_forget(in->inodes, ino, n);
 }
 
-/* What an inode is now. `name` is "" for the root, and entry is not filled then. */
+enum ino_condition {
+	INO_E_REPLACED = TREE_E_FULL + 1, /* the name is another version now, or gone */
+};
+
+/* What an inode is now. `name` is "" for the root, and entry is not filled then. `version`
+ * is what the number stands for. */
 static int find_ino(struct input *in, uint64_t ino, unsigned int flags, char *dir,
-		    char *name, struct meta_entry *entry)
+		    char *name, struct inodes_version *version, struct meta_entry *entry)
 {
-	int r = inodes_path(in->inodes, ino, dir, name);
+	int r = inodes_path(in->inodes, ino, dir, name, version);
 
 	if (r < 0 || !name[0])
 		return err_trace(r);
 	r = find(in, dir, name, flags, entry);
 	if (r == META_E_WAIT)
 		return TREE_E_WAIT;
-	return r == META_E_NONE ? err_origin(-ENOENT) : err_trace(r);
+	if (r == META_E_NONE)
+		return INO_E_REPLACED;
+	if (r < 0)
+		return err_trace(r);
+	return version_id(&entry->attr) == version->id ? 0 : INO_E_REPLACED;
+}
+
+/* The same where only what is there now will do: -ESTALE makes the kernel look the name up
+ * again. */
+static int find_current(struct input *in, uint64_t ino, unsigned int flags, char *dir,
+			char *name, struct meta_entry *entry)
+{
+	struct inodes_version version;
+	int r = find_ino(in, ino, flags, dir, name, &version, entry);
+
+	return r == INO_E_REPLACED ? err_origin(-ESTALE) : r;
 }
 
 int input_getattr(struct input *in, uint64_t ino, unsigned int flags,
 		  struct tree_attr *attr)
 {
 	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+	struct inodes_version version;
 	struct meta_entry entry;
-	int r = find_ino(in, ino, flags, dir, name, &entry);
+	int r = find_ino(in, ino, flags, dir, name, &version, &entry);
 
+	if (r == INO_E_REPLACED) {
+		if (S_ISDIR(version.mode))
+			return err_origin(-ENOENT);
+		fill_replaced(in, &version, attr);
+		attr->ino = ino;
+		return 0;
+	}
 	if (r != 0)
 		return border(r);
 	if (!name[0]) {
@@ -369,7 +432,7 @@ int input_open(struct input *in, uint64_t ino, unsigned int flags,
 	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
 	struct meta_entry entry;
 	struct input_file *file;
-	int r = find_ino(in, ino, flags, dir, name, &entry);
+	int r = find_current(in, ino, flags, dir, name, &entry);
 
 	if (r != 0)
 		return border(r);
@@ -409,7 +472,7 @@ static void note_stale(struct input *in, uint64_t ino)
 	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
 
 	atomic_fetch_add(&in->stale, 1);
-	if (inodes_path(in->inodes, ino, dir, name) == 0 && name[0])
+	if (inodes_path(in->inodes, ino, dir, name, NULL) == 0 && name[0])
 		meta_invalidate(in->meta, dir, name);
 }
 
@@ -422,7 +485,7 @@ static void note_read(struct input_file *file, bool slow)
 	if (atomic_load_explicit(&file->noted, memory_order_relaxed) ||
 	    atomic_exchange(&file->noted, true) || !ahead_cares(in->ahead, slow))
 		return;
-	if (inodes_path(in->inodes, file->ino, dir, name) == 0)
+	if (inodes_path(in->inodes, file->ino, dir, name, NULL) == 0)
 		ahead_opened(in->ahead, dir, name);
 }
 
@@ -462,6 +525,11 @@ int input_backing_fd(struct input_file *file)
 	return object_backing_fd(file->object);
 }
 
+bool input_is_small(const struct input_file *file)
+{
+	return object_is_small(file->object);
+}
+
 int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *target,
 		   size_t target_size)
 {
@@ -470,7 +538,7 @@ int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *tar
 	struct object *o;
 	struct blocked b;
 	size_t got = 0;
-	int r = find_ino(in, ino, flags, dir, name, &entry);
+	int r = find_current(in, ino, flags, dir, name, &entry);
 
 	if (r != 0)
 		return border(r);
@@ -506,7 +574,7 @@ int input_opendir(struct input *in, uint64_t ino, unsigned int flags,
 	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
 	struct meta_entry entry;
 	struct input_dir *d;
-	int r = find_ino(in, ino, flags, dir, name, &entry);
+	int r = find_current(in, ino, flags, dir, name, &entry);
 
 	if (r != 0)
 		return border(r);
@@ -529,23 +597,23 @@ int input_opendir(struct input *in, uint64_t ino, unsigned int flags,
 	return 0;
 }
 
-/* The attributes to show with a name; with `posix` a file may have to be asked for. */
+/* What to show with a name; with `posix` a file may have to be asked for. */
 static int entry_attr(struct input_dir *d, const struct listing_entry *e,
-		      unsigned int flags, struct tree_attr *attr)
+		      unsigned int flags, struct meta_entry *entry)
 {
 	struct input *in = d->in;
-	struct meta_entry entry = {.attr = e->attr,
-				   .until_ms = meta_listing_until(in->meta, d->listing)};
-	int r = 0;
+	int r;
 
-	if (in->config.posix && !e->attr.is_dir && !e->attr.has_posix)
-		r = find(in, d->path, e->name, flags, &entry);
-	if (r == META_E_WAIT)
-		return TREE_E_WAIT;
-	/* Gone since it was listed: as it was then. */
-	if (r < 0)
-		return err_trace(r);
-	fill_attr(in, &entry.attr, entry.until_ms, attr);
+	if (in->config.posix && !e->attr.is_dir && !e->attr.has_posix) {
+		r = find(in, d->path, e->name, flags, entry);
+		if (r == META_E_WAIT)
+			return TREE_E_WAIT;
+		if (r != META_E_NONE)
+			return err_trace(r);
+		/* Gone since it was listed: as it was then. */
+	}
+	*entry = (struct meta_entry){
+		.attr = e->attr, .until_ms = meta_listing_until(in->meta, d->listing)};
 	return 0;
 }
 
@@ -553,18 +621,20 @@ static int show(struct input_dir *d, const struct listing_entry *e, uint64_t nex
 		bool with_lookup, unsigned int flags, tree_fill_fn fill, void *arg)
 {
 	struct inodes *inodes = d->in->inodes;
+	struct meta_entry entry;
 	struct tree_attr attr;
-	int r = entry_attr(d, e, with_lookup ? flags : flags | TREE_NOWAIT, &attr);
+	int r = entry_attr(d, e, with_lookup ? flags : flags | TREE_NOWAIT, &entry);
 
 	if (r == TREE_E_WAIT && !with_lookup)
-		fill_attr(d->in, &e->attr, 0, &attr);
+		entry = (struct meta_entry){.attr = e->attr};
 	else if (r != 0)
 		return err_trace(r);
+	fill_attr(d->in, &entry.attr, entry.until_ms, &attr);
 	if (!with_lookup) {
 		attr.ino = inodes_peek(inodes, d->ino, e->name);
 		return fill(arg, e->name, &attr, next);
 	}
-	r = inodes_enter(inodes, d->ino, e->name, &attr.ino, &attr.generation);
+	r = enter(d->in, d->ino, e->name, &entry.attr, &attr);
 	if (r < 0)
 		return err_trace(r);
 	r = fill(arg, e->name, &attr, next);

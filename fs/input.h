@@ -71,6 +71,9 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
  * passthrough: the caller closes it. -ENODATA when it is not (yet). */
 int input_backing_fd(struct input_file *file);
 
+/* Whether it lies among others in the cache, so that it never has a backing file. */
+bool input_is_small(const struct input_file *file);
+
 /* Wakes what blocks in the store on behalf of this caller's token (the FUSE request id);
  * the call returns -EINTR. Harmless when nothing does. */
 void input_set_token(

@@ -402,6 +402,41 @@ static void test_a_replaced_file_is_stale_and_then_new(void **state)
 	input_close(file);
 }
 
+static void test_each_version_has_a_number_of_its_own(void **state)
+{
+	struct world *w = *state;
+	struct tree_attr first, second, again;
+	struct input_file *file, *other;
+	char p[16];
+	size_t got;
+
+	w->config.ttl_ms = 0;
+	remake(w);
+	lib_put(w->store->inner, "a", "first");
+	assert_int_equal(walk(w, "a", &first), 0);
+	assert_int_equal(walk(w, "a", &again), 0);
+	assert_int_equal(again.ino, first.ino);
+	assert_int_equal(input_open(w->in, first.ino, 0, &file), 0);
+	assert_int_equal(input_read(file, 0, p, sizeof(p), 0, &got), 0);
+	lib_put(w->store->inner, "a", "second");
+	assert_int_equal(walk(w, "a", &second), 0);
+	assert_int_not_equal(second.ino, first.ino);
+	assert_int_equal(second.size, 6);
+	/* Who has the first one open sees it as it was; nobody can open it any more. */
+	assert_int_equal(input_getattr(w->in, first.ino, 0, &again), 0);
+	assert_int_equal(again.size, 5);
+	assert_int_equal(again.mode, first.mode);
+	assert_int_equal(input_open(w->in, first.ino, 0, &other), -ESTALE);
+	assert_int_equal(input_read(file, 0, p, sizeof(p), 0, &got), 0);
+	assert_memory_equal(p, "first", 5);
+	input_close(file);
+	/* The name goes on with the second when the first is forgotten. */
+	input_forget(w->in, first.ino, 2);
+	assert_int_equal(input_getattr(w->in, first.ino, 0, &again), -ESTALE);
+	assert_int_equal(walk(w, "a", &again), 0);
+	assert_int_equal(again.ino, second.ino);
+}
+
 static void test_wrong_kinds_are_refused(void **state)
 {
 	struct world *w = *state;
@@ -517,6 +552,7 @@ TEST_MAIN(CASE(test_keys_become_paths),
 	  CASE(test_attributes_age), CASE(test_immutable_sources_are_asked_once),
 	  CASE(test_opening_after_a_listing_needs_no_head),
 	  CASE(test_a_replaced_file_is_stale_and_then_new),
+	  CASE(test_each_version_has_a_number_of_its_own),
 	  CASE(test_wrong_kinds_are_refused),
 	  CASE(test_errors_of_the_store_become_eio_and_are_not_kept),
 	  CASE(test_a_silent_store_can_be_interrupted_and_times_out),

@@ -101,6 +101,12 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 	return 0;
 }
 
+bool input_is_small(const struct input_file *file)
+{
+	(void)file;
+	return false;
+}
+
 int input_backing_fd(struct input_file *file)
 {
 	(void)file;
