@@ -4,7 +4,8 @@
  *
  *   pass > 0    cached == 0, id > 0: passthrough opens of one backing file
  *   cached > 0  pass == 0: page-cache opens
- *   neither     the entry goes
+ *   direct > 0  fixed, pass == 0: opens past the page cache, which may be mapped
+ *   none        the entry goes
  *
  * The id lives from the first passthrough open to the last: the kernel keeps the backing
  * file by it, so an evicted cache file gives its space back with the last close.
@@ -29,7 +30,7 @@ struct entry {
 	uint64_t ino;
 	dev_t file_dev; /* of the backing file */
 	ino_t file_ino;
-	unsigned int pass, cached; /* opens */
+	unsigned int pass, cached, direct; /* opens */
 	int id;
 	UT_hash_handle hh;
 };
@@ -37,6 +38,7 @@ struct entry {
 struct backing {
 	struct lock lock; /* everything below */
 	struct backing_kernel kernel;
+	bool fixed;
 	struct entry *entries;
 	struct backing_stats stats;
 };
@@ -49,7 +51,7 @@ const char *backing_mode_name(enum backing_mode mode)
 	return mode < BACKING_MODE_N ? mode_names[mode] : "unknown";
 }
 
-int backing_new(const struct backing_kernel *kernel, struct backing **out)
+int backing_new(const struct backing_kernel *kernel, bool fixed, struct backing **out)
 {
 	struct backing *b = calloc(1, sizeof(*b));
 
@@ -57,6 +59,7 @@ int backing_new(const struct backing_kernel *kernel, struct backing **out)
 		return err_origin(-ENOMEM);
 	lock_init(&b->lock);
 	b->kernel = *kernel;
+	b->fixed = fixed;
 	*out = b;
 	return 0;
 }
@@ -78,7 +81,7 @@ struct backing *backing_free(struct backing *b)
 
 static void entry_check(const struct entry *e)
 {
-	check(!(e->pass && e->cached));
+	check(!(e->pass && (e->cached || e->direct)));
 	check((e->pass > 0) == (e->id > 0));
 }
 
@@ -100,7 +103,7 @@ static struct entry *entry_get(struct backing *b, uint64_t ino)
 static void entry_drop_unused(struct backing *b, struct entry *e)
 {
 	entry_check(e);
-	if (e->pass || e->cached)
+	if (e->pass || e->cached || e->direct)
 		return;
 	HASH_DEL(b->entries, e);
 	free(e);
@@ -111,7 +114,11 @@ static bool try_pass(struct backing *b, void *ctx, struct entry *e, int fd)
 {
 	struct stat st;
 
-	if (fd < 0 || e->cached || fstat(fd, &st) < 0)
+	if (e->pass && b->fixed) {
+		e->pass++;
+		return true;
+	}
+	if (fd < 0 || e->cached || e->direct || fstat(fd, &st) < 0)
 		return false;
 	if (e->pass) {
 		/* Another backing file is another version of the object. */
@@ -133,6 +140,7 @@ static bool try_pass(struct backing *b, void *ctx, struct entry *e, int fd)
 	e->file_dev = st.st_dev;
 	e->file_ino = st.st_ino;
 	e->pass = 1;
+	b->stats.passed++;
 	return true;
 }
 
@@ -151,6 +159,8 @@ enum backing_mode backing_open(struct backing *b, void *ctx, uint64_t ino, int f
 		} else if (cached && !e->pass) {
 			mode = BACKING_CACHED;
 			e->cached++;
+		} else if (b->fixed) {
+			e->direct++;
 		}
 		entry_drop_unused(b, e);
 	}
@@ -162,12 +172,17 @@ void backing_close(struct backing *b, void *ctx, uint64_t ino, enum backing_mode
 {
 	struct entry *e;
 
-	if (mode == BACKING_DIRECT)
+	if (mode == BACKING_DIRECT && !b->fixed)
 		return;
 	lock_scope(&b->lock);
 	HASH_FIND(hh, b->entries, &ino, sizeof(ino), e);
+	if (mode == BACKING_DIRECT && !e)
+		return; /* there was no memory to note it */
 	check(e);
-	if (mode == BACKING_CACHED) {
+	if (mode == BACKING_DIRECT) {
+		check(e->direct > 0);
+		e->direct--;
+	} else if (mode == BACKING_CACHED) {
 		check(e->cached > 0);
 		e->cached--;
 	} else {
@@ -176,6 +191,7 @@ void backing_close(struct backing *b, void *ctx, uint64_t ino, enum backing_mode
 		if (!e->pass) {
 			b->kernel.close(ctx, e->id);
 			e->id = 0;
+			b->stats.passed--;
 		}
 	}
 	entry_drop_unused(b, e);

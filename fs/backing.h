@@ -5,8 +5,9 @@
  *
  * The kernel's rules: passthrough and page-cache opens of one inode exclude each other
  * (EIO for the second), all passthrough opens of an inode must share one backing id, and
- * direct opens go with either. This table keeps them: it grants each open a mode that
- * fits those that are already there.
+ * direct opens go with either, unless they are mapped shared: then they count as page-cache
+ * opens, and nobody is told. This table keeps them: it grants each open a mode that fits
+ * those that are already there.
  */
 #pragma once
 
@@ -30,7 +31,10 @@ struct backing_kernel {
 
 struct backing;
 
-int backing_new(const struct backing_kernel *kernel, struct backing **out);
+/* `fixed`: what an inode shows never changes. Then every open of an inode that is passed
+ * through shares its file, whatever `fd` is, and direct opens keep passthrough out, as they
+ * may be mapped. */
+int backing_new(const struct backing_kernel *kernel, bool fixed, struct backing **out);
 /* Ids that are still granted go with the connection. Takes NULL, returns NULL. */
 struct backing *backing_free(struct backing *b);
 
@@ -47,5 +51,6 @@ struct backing_stats {
 	uint64_t opens[BACKING_MODE_N];
 	uint64_t refused; /* backing files the kernel did not take */
 	int last_error;   /* of those: a negative errno */
+	uint64_t passed;  /* inodes that are open in passthrough now */
 };
 void backing_stats(struct backing *b, struct backing_stats *stats);

@@ -243,7 +243,7 @@ int ops_new(const struct ops_config *config, struct ops **out)
 	o->config = *config;
 	lock_init(&o->lock);
 	list_init(&o->handles);
-	r = backing_new(&kernel, &o->backing);
+	r = backing_new(&kernel, config->input != NULL, &o->backing);
 	if (r == 0)
 		r = worker_pool_new(&o->workers, "sluice-io", (int)config->thread_count,
 				    QUEUE_MAX);

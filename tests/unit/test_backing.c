@@ -31,13 +31,18 @@ static void fake_close(void *ctx, int id)
 	f->live--;
 }
 
-static struct backing *make(void)
+static struct backing *make_backing(bool fixed)
 {
 	static const struct backing_kernel kernel = {fake_open, fake_close};
 	struct backing *b;
 
-	assert_int_equal(backing_new(&kernel, &b), 0);
+	assert_int_equal(backing_new(&kernel, fixed, &b), 0);
 	return b;
+}
+
+static struct backing *make(void)
+{
+	return make_backing(false);
 }
 
 static int temp_file(void)
@@ -125,6 +130,34 @@ static void test_another_backing_file_is_served_directly(void **state)
 	backing_free(b);
 }
 
+static void test_what_never_changes_is_shared_and_not_mixed_with_direct(void **state)
+{
+	struct fake f = {0};
+	struct backing *b = make_backing(true);
+	int old = temp_file(), new = temp_file(), first = 0, second = 0;
+
+	(void)state;
+	/* A direct open may be mapped, which the kernel takes for a cached one. */
+	assert_int_equal(backing_open(b, &f, 7, -1, false, &first), BACKING_DIRECT);
+	assert_int_equal(backing_open(b, &f, 7, old, false, &first), BACKING_DIRECT);
+	backing_close(b, &f, 7, BACKING_DIRECT);
+	assert_int_equal(backing_open(b, &f, 7, old, false, &first), BACKING_DIRECT);
+	backing_close(b, &f, 7, BACKING_DIRECT);
+	backing_close(b, &f, 7, BACKING_DIRECT);
+	/* Cached again from the store meanwhile, or not any more: still these bytes. */
+	assert_int_equal(backing_open(b, &f, 7, old, false, &first), BACKING_PASS);
+	assert_int_equal(backing_open(b, &f, 7, new, false, &second), BACKING_PASS);
+	assert_int_equal(first, second);
+	assert_int_equal(backing_open(b, &f, 7, -1, false, &second), BACKING_PASS);
+	assert_int_equal(first, second);
+	for (int i = 0; i < 3; i++)
+		backing_close(b, &f, 7, BACKING_PASS);
+	assert_int_equal(f.live, 0);
+	close(old);
+	close(new);
+	backing_free(b);
+}
+
 static void test_a_refusing_kernel_leaves_the_other_modes(void **state)
 {
 	struct fake f = {.refuse = -EPERM};
@@ -148,4 +181,5 @@ TEST_MAIN(cmocka_unit_test(test_opens_of_one_file_share_one_id),
 	  cmocka_unit_test(test_cached_opens_keep_passthrough_out),
 	  cmocka_unit_test(test_passthrough_keeps_the_page_cache_out),
 	  cmocka_unit_test(test_another_backing_file_is_served_directly),
+	  cmocka_unit_test(test_what_never_changes_is_shared_and_not_mixed_with_direct),
 	  cmocka_unit_test(test_a_refusing_kernel_leaves_the_other_modes))
