@@ -187,7 +187,8 @@ mount_src := \
 	fs/ops_reply.c \
 	fs/progress.c \
 	fs/serve.c \
-	fs/session.c
+	fs/session.c \
+	fs/standin.c
 
 sluice_src := \
 	fs/main.c

@@ -24,6 +24,7 @@ const char *const config_auto[] = {"auto", "on", "off", NULL};
 const char *const config_addressing[] = {"auto", "virtual", "path", "cname", NULL};
 const char *const config_signature[] = {"v4", "v1", NULL};
 const char *const config_durability[] = {"local", "remote", NULL};
+const char *const config_profile[] = {"auto", "small", "large", NULL};
 
 #define SPEC(ctype, field, type, name, letter, init, min, max, value, help, choices)     \
 	{name,  letter, type,   offsetof(struct config, field), init, min, max,          \
@@ -241,6 +242,11 @@ int config_complete(struct config *c, const char *source, struct why *why)
 		r = config_apply_list(c, (char *)(uintptr_t)c->mount_options.items[i],
 				      why);
 	}
+	if (r == 0 && c->profile == CONFIG_PROFILE_SMALL && !c->immutable)
+		r = why_set(
+			why, -EINVAL,
+			"--profile small needs --immutable: without opens, a file that "
+			"is replaced would be read as it was");
 	if (r == 0)
 		r = parse_mode("file-mode", c->file_mode, &c->file_bits, why);
 	if (r == 0)

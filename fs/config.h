@@ -23,6 +23,11 @@ enum config_when {
 	CONFIG_ON,
 	CONFIG_OFF
 };
+enum config_profile_index {
+	CONFIG_PROFILE_AUTO,
+	CONFIG_PROFILE_SMALL,
+	CONFIG_PROFILE_LARGE
+};
 
 #define CONFIG_LOADED_MAX 32
 
@@ -31,6 +36,7 @@ extern const char *const config_auto[];
 extern const char *const config_addressing[];
 extern const char *const config_signature[];
 extern const char *const config_durability[];
+extern const char *const config_profile[];
 
 struct config {
 #define OPTION_STORE(type, field, ...) type field;

@@ -15,6 +15,7 @@
  */
 #include "fs/ops.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -30,9 +31,11 @@
 #include "fs/input.h"
 #include "fs/ops_call.h"
 #include "fs/session.h"
+#include "fs/standin.h"
 
 #define QUEUE_MAX 4096        /* deferred calls that wait for a worker */
 #define BUFFER_MAX (1u << 20) /* largest reply; the kernel's limit on one request */
+#define STANDINS_MAX 1024     /* files kept for reads without an open */
 
 /* ---- buffers --------------------------------------------------------------------------- */
 
@@ -244,6 +247,8 @@ int ops_new(const struct ops_config *config, struct ops **out)
 	lock_init(&o->lock);
 	list_init(&o->handles);
 	r = backing_new(&kernel, config->input != NULL, &o->backing);
+	if (r == 0 && config->input)
+		r = standins_new(STANDINS_MAX, &o->standins);
 	if (r == 0)
 		r = worker_pool_new(&o->workers, "sluice-io", (int)config->thread_count,
 				    QUEUE_MAX);
@@ -268,10 +273,30 @@ struct ops *ops_free(struct ops *o)
 	interrupt_all(o);
 	worker_pool_free(o->workers);
 	handle_close_all(o);
+	standins_free(o->standins);
 	backing_free(o->backing);
 	lock_fini(&o->lock);
 	free(o);
 	return NULL;
+}
+
+static void put_requests(struct ops *o, struct buf *b)
+{
+	static const char *const names[] = {
+		"lookup",     "getattr", "readlink", "opendir", "readdir",
+		"releasedir", "open",    "read",     "release", "statfs"};
+	uint64_t total = 0;
+
+	static_assert(sizeof(names) / sizeof(*names) == OPS_REQUEST_N, "request names");
+	json_begin_object(b, "requests");
+	for (int i = 0; i < OPS_REQUEST_N; i++) {
+		uint64_t n = atomic_load_explicit(&o->requests[i], memory_order_relaxed);
+
+		total += n;
+		json_put_uint(b, names[i], n);
+	}
+	json_put_uint(b, "total", total);
+	json_end_object(b);
 }
 
 void ops_status_json(struct ops *o, struct buf *b)
@@ -283,6 +308,11 @@ void ops_status_json(struct ops *o, struct buf *b)
 	for (int i = 0; i < BACKING_MODE_N; i++)
 		json_put_uint(b, backing_mode_name((enum backing_mode)i), stats.opens[i]);
 	json_end_object(b);
+	if (o->config.input) {
+		put_requests(o, b);
+		json_put_bool(b, "without_open", atomic_load(&o->skips_open));
+		json_put_bool(b, "without_opendir", atomic_load(&o->skips_opendir));
+	}
 	if (stats.refused)
 		json_put_string(b, "passthrough_error", strerror(-stats.last_error));
 	json_put_uint(b, "errors", atomic_load(&o->errors));

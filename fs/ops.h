@@ -20,6 +20,15 @@ struct session;
 struct worker_pool;
 struct ops;
 
+/* Which opens of an immutable /input the kernel may leave out, in the order of enum
+ * config_profile_index: without them small files are
+ * read at its own speed from the second time on, but none can be passed through. */
+enum ops_profile {
+	OPS_PROFILE_AUTO,  /* all, once the files that were opened have been small */
+	OPS_PROFILE_SMALL, /* all */
+	OPS_PROFILE_LARGE, /* none */
+};
+
 /* fuse_req_userdata(): the mount. Filled by the owner before the loop starts. */
 struct ops_config {
 	struct input *input; /* one of the two */
@@ -27,6 +36,7 @@ struct ops_config {
 	struct session *session; /* set by ops_set_session() */
 	uint64_t ttl_ms;         /* of names that do not exist */
 	bool immutable;
+	enum ops_profile profile; /* with immutable */
 	unsigned int thread_count;
 };
 

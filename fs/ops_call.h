@@ -9,14 +9,33 @@
 #include "fs/base/lock.h"
 #include "fs/ops.h"
 
-#define OPS_SMALL_FILE 65536 /* below it the page cache beats passthrough */
 #define OPS_BLOCK_SIZE 65536 /* what programs should read at once, as they are told */
 #define OPS_TTL_MAX_MS (365ull * 86400 * 1000)
 
+/* Requests of /input, counted. */
+enum ops_request {
+	OPS_LOOKUP,
+	OPS_GETATTR,
+	OPS_READLINK,
+	OPS_OPENDIR,
+	OPS_READDIR,
+	OPS_RELEASEDIR,
+	OPS_OPEN,
+	OPS_READ,
+	OPS_RELEASE,
+	OPS_STATFS,
+	OPS_REQUEST_N
+};
+
 struct ops {
 	struct ops_config config;
-	struct lock lock;    /* handles */
-	struct list handles; /* all that are open */
+	_Atomic uint64_t requests[OPS_REQUEST_N];
+	bool can_skip_open, can_skip_opendir;  /* the kernel knows how; set by init */
+	atomic_bool skips_open, skips_opendir; /* it has been told to, for ever */
+	_Atomic uint64_t small_opens, large_opens;
+	struct standins *standins; /* NULL: of /output */
+	struct lock lock;          /* handles */
+	struct list handles;       /* all that are open */
 	struct backing *backing;
 	struct worker_pool *workers;
 	atomic_bool stopping;      /* nobody waits for replies any more */

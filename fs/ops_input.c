@@ -2,22 +2,61 @@
 /*
  * FUSE requests on /input. Changes are refused by the kernel: the mount is read-only.
  *
- * How a file is served (backing.h grants it, so that opens do not exclude each other):
- *   wholly local          passthrough, where session.h has it
- *   small and immutable   the page cache, kept from open to open
- *   all else              past the page cache: an open file is one version, and pages
- *                         belong to the inode, so they could mix two
+ * How a file is served (backing.h grants it, so that opens do not exclude each other). An
+ * inode is one version (inode.h), so what the kernel keeps of it stays true:
+ *   large and wholly local   passthrough, where session.h has it
+ *   small                    the page cache, kept from open to open
+ *   all else                 past the page cache, which would keep passthrough out
+ *
+ * Opens left out. A kernel that is told ENOSYS sends no open, release or flush of any file
+ * any more: what it has in its page cache costs nothing then, and nothing can be passed
+ * through. That fits a source that never changes and consists of small files (ops.h has the
+ * choice); reads then come without a file, and standin.h keeps one. Directories of such a
+ * source go without opendir in any case.
+ * Opens that the kernel was about to release when it learned of it are kept to the end: as
+ * many as there were at one moment.
  */
 #include <errno.h>
 
 #include "fs/base/err.h"
+#include "fs/base/log.h"
 #include "fs/input.h"
 #include "fs/ops_call.h"
 #include "fs/session.h"
+#include "fs/standin.h"
+
+#define SMALL_EVIDENCE 64 /* small files opened before opens are left out */
+#define SMALL_SHARE 64    /* and this many for each large one */
 
 static struct input *tree(const struct call *c)
 {
 	return c->ops->config.input;
+}
+
+static void count(fuse_req_t req, enum ops_request kind)
+{
+	struct ops *o = fuse_req_userdata(req);
+
+	atomic_fetch_add_explicit(&o->requests[kind], 1, memory_order_relaxed);
+}
+
+static bool is_set(atomic_bool *flag)
+{
+	return atomic_load_explicit(flag, memory_order_relaxed);
+}
+
+static void in_init(void *user, struct fuse_conn_info *conn)
+{
+	struct ops *o = user;
+
+	ops_common_init(user, conn);
+	o->can_skip_open =
+		o->config.immutable && (conn->capable & FUSE_CAP_NO_OPEN_SUPPORT);
+	o->can_skip_opendir =
+		o->config.immutable && (conn->capable & FUSE_CAP_NO_OPENDIR_SUPPORT);
+	atomic_store(&o->skips_opendir, o->can_skip_opendir);
+	atomic_store(&o->skips_open,
+		     o->can_skip_open && o->config.profile == OPS_PROFILE_SMALL);
 }
 
 static int run_lookup(struct call *c, unsigned int flags)
@@ -41,14 +80,23 @@ static void in_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct call c = call_make(req, run_lookup, parent, name, NULL);
 
+	count(req, OPS_LOOKUP);
 	call_start(&c);
+}
+
+static void forget(struct ops *o, fuse_ino_t ino, uint64_t n)
+{
+	/* First: the number may be another file's the moment it is forgotten. */
+	if (is_set(&o->skips_open) || is_set(&o->skips_opendir))
+		standin_forget(o->standins, ino);
+	input_forget(o->config.input, ino, n);
 }
 
 static void in_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
 {
 	struct ops *o = fuse_req_userdata(req);
 
-	input_forget(o->config.input, ino, n);
+	forget(o, ino, n);
 	fuse_reply_none(req);
 }
 
@@ -58,7 +106,7 @@ static void in_forget_multi(fuse_req_t req, size_t count,
 	struct ops *o = fuse_req_userdata(req);
 
 	for (size_t i = 0; i < count; i++)
-		input_forget(o->config.input, forgets[i].ino, forgets[i].nlookup);
+		forget(o, forgets[i].ino, forgets[i].nlookup);
 	fuse_reply_none(req);
 }
 
@@ -80,6 +128,7 @@ static void in_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
 	struct call c = call_make(req, run_getattr, ino, NULL, fi);
 
+	count(req, OPS_GETATTR);
 	call_start(&c);
 }
 
@@ -99,6 +148,7 @@ static void in_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct call c = call_make(req, run_readlink, ino, NULL, NULL);
 
+	count(req, OPS_READLINK);
 	call_start(&c);
 }
 
@@ -123,6 +173,7 @@ static int run_opendir(struct call *c, unsigned int flags)
 		input_closedir(dir);
 		return err_origin(-ENOMEM);
 	}
+	/* Where opendir is not left out: kernels before 5.1. */
 	c->fi.cache_readdir = c->fi.keep_cache = c->ops->config.immutable;
 	if (fuse_reply_open(c->req, &c->fi) < 0)
 		input_closedir(handle_close_dir(c->ops, h));
@@ -133,18 +184,51 @@ static void in_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
 	struct call c = call_make(req, run_opendir, ino, NULL, fi);
 
-	call_start(&c);
+	count(req, OPS_OPENDIR);
+	if (is_set(&c.ops->skips_opendir))
+		fuse_reply_err(req, ENOSYS);
+	else
+		call_start(&c);
+}
+
+/* The directory of a call; *s is to be put. */
+static int dir_of(struct call *c, unsigned int flags, struct standin **s,
+		  struct input_dir **dir)
+{
+	int r;
+
+	*s = NULL;
+	if (c->fi.fh) {
+		*dir = call_handle(c)->file;
+		return 0;
+	}
+	*s = standin_get(c->ops->standins, c->ino);
+	if (!*s) {
+		r = input_opendir(tree(c), c->ino, flags, dir);
+		if (r != 0)
+			return r;
+		*s = standin_add(c->ops->standins, c->ino, *dir, close_dir);
+		if (!*s)
+			return err_origin(-ENOMEM);
+	}
+	*dir = standin_file(*s);
+	return 0;
 }
 
 static int run_readdir(struct call *c, unsigned int flags)
 {
 	struct listing l;
-	int r;
+	struct standin *s;
+	struct input_dir *dir;
+	int r = dir_of(c, flags, &s, &dir);
 
+	if (r != 0)
+		return r;
 	r = listing_begin(c, &l);
 	if (r == 0)
-		r = input_readdir(call_handle(c)->file, listing_cookie(c), c->flag, flags,
-				  listing_fill, &l);
+		r = input_readdir(dir, listing_cookie(c), c->flag, flags, listing_fill,
+				  &l);
+	standin_put(c->ops->standins, s);
 	return listing_end(&l, r);
 }
 
@@ -153,6 +237,7 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 {
 	struct call c = call_make(req, run_readdir, ino, NULL, fi);
 
+	count(req, OPS_READDIR);
 	c.size = size;
 	c.off = (uint64_t)off;
 	c.flag = plus;
@@ -176,6 +261,7 @@ static void in_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 	struct ops *o = fuse_req_userdata(req);
 
 	(void)ino;
+	count(req, OPS_RELEASEDIR);
 	input_closedir(handle_close_dir(o, handle_of(fi->fh)));
 	fuse_reply_err(req, 0);
 }
@@ -183,17 +269,38 @@ static void in_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 /* ---- files ----------------------------------------------------------------------------- */
 
 /* Whether the page cache may serve an open that cannot be passed through. */
-static bool may_cache(const struct call *c)
+static bool may_cache(const struct call *c, const struct input_file *file)
 {
 	const struct ops_config *config = &c->ops->config;
-	struct tree_attr attr;
 
-	if (!config->immutable) /* kernels before 6.6 cannot map a direct file */
-		return !session_maps_direct(config->session);
-	if (!session_passes_through(config->session))
+	if (input_is_small(file))
 		return true;
-	return input_getattr(tree(c), c->ino, TREE_NOWAIT, &attr) == 0 &&
-	       attr.size < OPS_SMALL_FILE;
+	if (!session_maps_direct(config->session)) /* kernels before 6.6 */
+		return true;
+	return config->immutable && !session_passes_through(config->session);
+}
+
+/* Whether it is time to leave opens out. */
+static bool skips_open(struct ops *o)
+{
+	uint64_t small, large;
+	struct backing_stats stats;
+
+	if (is_set(&o->skips_open))
+		return true;
+	if (!o->can_skip_open || o->config.profile != OPS_PROFILE_AUTO)
+		return false;
+	small = atomic_load_explicit(&o->small_opens, memory_order_relaxed);
+	large = atomic_load_explicit(&o->large_opens, memory_order_relaxed);
+	if (small < SMALL_EVIDENCE || small / SMALL_SHARE < large)
+		return false;
+	/* Their release would never come, nor the space of an evicted one. */
+	backing_stats(o->backing, &stats);
+	if (stats.passed)
+		return false;
+	if (!atomic_exchange(&o->skips_open, true))
+		log_info("files are small, opens are left out");
+	return true;
 }
 
 static void close_file(void *file)
@@ -211,10 +318,13 @@ static int run_open(struct call *c, unsigned int flags)
 	r = input_open(tree(c), c->ino, flags, &file);
 	if (r != 0)
 		return r;
-	cached = may_cache(c);
+	cached = may_cache(c, file);
+	atomic_fetch_add_explicit(input_is_small(file) ? &c->ops->small_opens
+						       : &c->ops->large_opens,
+				  1, memory_order_relaxed);
 	if (session_passes_through(c->ops->config.session))
 		fd = input_backing_fd(file);
-	h = handle_open(c, file, close_file, fd, cached, c->ops->config.immutable);
+	h = handle_open(c, file, close_file, fd, cached, true);
 	if (!h) {
 		input_close(file);
 		return err_origin(-ENOMEM);
@@ -229,21 +339,56 @@ static void in_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct call c = call_make(req, run_open, ino, NULL, fi);
 
+	count(req, OPS_OPEN);
 	if ((fi->flags & O_ACCMODE) != O_RDONLY)
 		call_fail(req, -EROFS);
+	else if (skips_open(c.ops))
+		fuse_reply_err(req, ENOSYS);
 	else
 		call_start(&c);
+}
+
+/* The file of a call; *s is to be put. */
+static int file_of(struct call *c, unsigned int flags, struct standin **s,
+		   struct input_file **file)
+{
+	int r;
+
+	*s = NULL;
+	if (c->fi.fh) {
+		*file = call_handle(c)->file;
+		return 0;
+	}
+	*s = standin_get(c->ops->standins, c->ino);
+	if (!*s) {
+		r = input_open(tree(c), c->ino, flags, file);
+		if (r != 0)
+			return r;
+		*s = standin_add(c->ops->standins, c->ino, *file, close_file);
+		if (!*s)
+			return err_origin(-ENOMEM);
+	}
+	*file = standin_file(*s);
+	return 0;
 }
 
 static int run_read(struct call *c, unsigned int flags)
 {
 	char *data = call_buffer(c->req, c->size);
+	struct input_file *file;
+	struct standin *s;
 	size_t got = 0;
 	int r;
 
 	if (!data)
 		return err_origin(-ENOMEM);
-	r = input_read(call_handle(c)->file, c->off, data, c->size, flags, &got);
+	r = file_of(c, flags, &s, &file);
+	if (r != 0)
+		return r;
+	r = input_read(file, c->off, data, c->size, flags, &got);
+	standin_put(c->ops->standins, s);
+	if (r == -ESTALE && s)
+		standin_forget(c->ops->standins, c->ino);
 	if (r != 0)
 		return r;
 	fuse_reply_buf(c->req, data, got);
@@ -255,6 +400,7 @@ static void in_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 {
 	struct call c = call_make(req, run_read, ino, NULL, fi);
 
+	count(req, OPS_READ);
 	c.size = size;
 	c.off = (uint64_t)off;
 	call_start(&c);
@@ -265,6 +411,7 @@ static void in_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	struct ops *o = fuse_req_userdata(req);
 	struct handle *h = handle_of(fi->fh);
 
+	count(req, OPS_RELEASE);
 	input_close(handle_close(o, req, ino, h));
 	fuse_reply_err(req, 0);
 }
@@ -276,13 +423,14 @@ static void in_statfs(fuse_req_t req, fuse_ino_t ino)
 	struct statvfs st = {.f_bsize = 4096, .f_frsize = 4096, .f_namemax = 255};
 
 	(void)ino;
+	count(req, OPS_STATFS);
 	input_stats(o->config.input, &stats);
 	st.f_files = stats.inodes;
 	fuse_reply_statfs(req, &st);
 }
 
 const struct fuse_lowlevel_ops ops_input_table = {
-	.init = ops_common_init,
+	.init = in_init,
 	.lookup = in_lookup,
 	.forget = in_forget,
 	.forget_multi = in_forget_multi,

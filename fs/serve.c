@@ -353,6 +353,7 @@ static int open_session(struct serve *s, struct why *why)
 		.output = s->stack.output,
 		.ttl_ms = c->immutable ? UINT64_MAX : c->ttl_ms,
 		.immutable = c->immutable && input,
+		.profile = (enum ops_profile)c->profile,
 		.thread_count = (unsigned int)c->threads,
 	};
 	int r;
