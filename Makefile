@@ -98,6 +98,7 @@ cache_src := \
 	cache/store.c \
 	cache/upload_step.c \
 	cache/uploader.c \
+	cache/verify.c \
 	cache/wait.c \
 	cache/whole.c
 

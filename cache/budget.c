@@ -120,8 +120,8 @@ static void *take_locked(struct budget *b, int class)
 	} else {
 		if (!make_room_locked(b, size))
 			return NULL;
-		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			 -1, 0);
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 		if (p == MAP_FAILED)
 			return NULL;
 		b->mapped += size;

@@ -193,6 +193,7 @@ int datafile_open(struct disk *d, const struct ident *id, bool create,
 	if (!f)
 		return err_origin(-ENOMEM);
 	f->data_fd = f->map_fd = -1;
+	lock_init(&f->write_lock);
 	f->size = id->size;
 	atomic_store(&f->refs, 1);
 	/* A pair removed between the two opens would be half of one and half of another:
@@ -233,6 +234,7 @@ void datafile_put(struct datafile *f)
 		close(f->data_fd);
 	if (f->map_fd >= 0)
 		close(f->map_fd);
+	lock_fini(&f->write_lock);
 	free(f);
 }
 
@@ -281,6 +283,7 @@ ssize_t datafile_read(struct datafile *f, uint64_t off, void *p, size_t n, bool 
 
 int datafile_write(struct datafile *f, uint64_t off, const void *p, size_t n)
 {
+	lock_scope(&f->write_lock);
 	return err_trace(io_pwrite(f->data_fd, p, n, off));
 }
 

@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "cache/ident.h"
+#include "fs/base/lock.h"
 
 struct disk;
 
@@ -24,6 +25,7 @@ struct disk;
 
 struct datafile {
 	atomic_uint refs;
+	struct lock write_lock; /* one write at a time: others would spin in the kernel */
 	int data_fd;
 	int map_fd;
 	uint64_t

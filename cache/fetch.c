@@ -95,6 +95,15 @@ static void fill_failed(struct fill *f, int error)
 	lock_drop(&f->object->lock);
 }
 
+/* The first bytes of a request: what waits for the others is not waiting for the network's
+ * latency any more. */
+static void begin(struct fetch *t)
+{
+	lock_scope(&t->object->lock);
+	for (unsigned int i = 0; i < t->count; i++)
+		t->fills[i]->begun = true;
+}
+
 static int sink(void *arg, uint64_t off, const void *data, size_t n)
 {
 	struct fetch *t = arg;
@@ -103,6 +112,8 @@ static int sink(void *arg, uint64_t off, const void *data, size_t n)
 	if (off != t->off + t->received || n > t->end - off)
 		return err_origin(-EBADMSG);
 	cache_count(&t->object->cache->count.bytes_fetched, n);
+	if (t->received == 0)
+		begin(t);
 	while (n) {
 		struct fill *f = t->fills[t->at];
 		uint32_t have = (uint32_t)(t->off + t->received - f->off);

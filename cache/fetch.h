@@ -54,6 +54,7 @@ struct fill {
 	struct fill *next; /* in its block */
 	bool linked;       /* found through its block */
 	enum fill_state state;
+	bool begun;       /* its request has been answered, if not with these bytes */
 	uint32_t arrived; /* bytes a reader may copy */
 	uint32_t waiters;
 	uint32_t want;        /* the least that a waiter wants to have arrived */

@@ -21,12 +21,13 @@
 #include "cache/read_small.h"
 #include "cache/state.h"
 #include "cache/store.h"
+#include "cache/verify.h"
 #include "cache/wait.h"
 #include "cache/whole.h"
+#include "fs/base/clock.h"
 #include "fs/base/err.h"
-#include "fs/base/log.h"
 
-#define WINDOW_MAX (64ull << 20)
+#define WINDOW_MAX (128ull << 20)
 #define REQUEST_MAX (4ull << 20)
 
 void object_reader_init(struct object_reader *reader)
@@ -40,119 +41,6 @@ void object_reader_fini(struct object_reader *reader)
 	lock_fini(&reader->lock);
 }
 
-/* ---- files ---- */
-
-void read_drop_file(struct object *o, struct datafile *file)
-{
-	struct disk *disk = o->cache->disk;
-	uint64_t freed;
-
-	if (!datafile_gone(file) && datafile_remove(disk, o->ident->hash, &freed) == 0)
-		disk_release(disk, freed);
-	lock_take(&o->lock);
-	if (o->nonce == file->nonce)
-		object_detach_locked(o);
-	lock_drop(&o->lock);
-}
-
-/* Another look at one page: between two reads another thread may have mended it. */
-static bool still_wrong(struct datafile *file, uint64_t page)
-{
-	unsigned char data[PAGE_BYTES];
-	uint64_t off = page << PAGE_SHIFT;
-	uint64_t n = file->size - off < PAGE_BYTES ? file->size - off : PAGE_BYTES;
-	uint32_t record;
-
-	if (datafile_load(file, page, 1, &record) < 0 || !record)
-		return false;
-	return datafile_read(file, off, data, n, false) != (ssize_t)n ||
-	       record != datafile_record(data, n);
-}
-
-/* All under the lock, reading and writing one page too: while a page is present nobody
- * fetches it, so nobody else can be writing what is looked at here. */
-static bool drop_locked(struct object *o, struct datafile *file, uint64_t page)
-{
-	static const uint32_t none;
-	uint32_t at = page % BLOCK_PAGES, end;
-	struct block *b = object_block_locked(o, page / BLOCK_PAGES);
-
-	if (!b || o->nonce != file->nonce ||
-	    block_run(b, at, at + 1, &end) == BLOCK_ABSENT || !still_wrong(file, page))
-		return false;
-	if (datafile_store(file, page, 1, &none) == 0)
-		disk_release(o->cache->disk, PAGE_BYTES);
-	o->checked -= block_drop(b, at, 1);
-	o->whole = false;
-	return true;
-}
-
-static void drop_page(struct object *o, struct datafile *file, uint64_t page)
-{
-	bool dropped;
-
-	lock_take(&o->lock);
-	dropped = drop_locked(o, file, page);
-	lock_drop(&o->lock);
-	if (!dropped)
-		return;
-	cache_count(&o->cache->count.damaged, 1);
-	log_warn("damaged page in the cache, dropped key=%s page=%llu",
-		 ident_key(o->ident), (unsigned long long)page);
-}
-
-/* Pages from `first` on whose records match; the first that does not is dropped. */
-static uint32_t compare(struct object *o, struct datafile *file, uint64_t first,
-			const unsigned char *p, uint32_t n, const uint32_t *records)
-{
-	uint32_t at = 0;
-
-	while (at < n) {
-		uint32_t part = n - at < PAGE_BYTES ? n - at : PAGE_BYTES;
-		uint32_t record = records[at >> PAGE_SHIFT];
-
-		/* A record that has gone is not damage: someone dropped the page. */
-		if (!record || record != datafile_record(p + at, part)) {
-			if (record)
-				drop_page(o, file, first + (at >> PAGE_SHIFT));
-			return at;
-		}
-		at += part;
-	}
-	return at;
-}
-
-int read_checked(struct object *o, struct datafile *file, uint64_t off, void *p,
-		 uint32_t n, bool nowait, uint32_t *good)
-{
-	uint32_t count = (n + PAGE_BYTES - 1) / PAGE_BYTES, fresh;
-	uint64_t first = off >> PAGE_SHIFT;
-	uint32_t records[BLOCK_PAGES];
-	struct block *b;
-	ssize_t got;
-	int r;
-
-	got = datafile_read(file, off, p, n, nowait);
-	if (got == -EAGAIN && nowait)
-		return OBJECT_E_WAIT;
-	if (got < 0)
-		return err_trace((int)got);
-	r = datafile_load(file, first, count, records);
-	if (r < 0)
-		return err_trace(r);
-	*good = compare(o, file, first, p, (uint32_t)got, records);
-	/* A file shorter than its object: someone cut it off. */
-	if ((uint32_t)got < n && *good == (uint32_t)got)
-		drop_page(o, file, first + (*good >> PAGE_SHIFT));
-	fresh = (*good + PAGE_BYTES - 1) / PAGE_BYTES;
-	lock_take(&o->lock);
-	b = object_block_locked(o, off >> BLOCK_SHIFT);
-	if (b && o->nonce == file->nonce)
-		o->checked += block_mark(b, first % BLOCK_PAGES, fresh);
-	lock_drop(&o->lock);
-	return 0;
-}
-
 /* ---- one run ---- */
 
 struct call {
@@ -161,6 +49,7 @@ struct call {
 	unsigned char *p; /* where `at` goes */
 	bool nowait;
 	bool missed; /* had to wait for the store */
+	bool silent; /* and for the first time, for a request without an answer yet */
 	unsigned int failures;
 	const struct wait *w;
 };
@@ -233,6 +122,8 @@ static int copy_fill(struct call *c, struct run *run)
 			r = OBJECT_E_WAIT;
 			break;
 		}
+		if (!c->missed)
+			c->silent = !f->begun;
 		c->missed = true;
 		if (want < f->want)
 			f->want = want;
@@ -270,7 +161,7 @@ static int read_file(struct call *c, struct run *run)
 	cache_count(&c->o->cache->count.damaged, 1);
 	if (got < 0)
 		disk_fault(disk, (int)got, "reading");
-	read_drop_file(c->o, run->file);
+	verify_drop_file(c->o, run->file);
 	return 0;
 }
 
@@ -296,7 +187,7 @@ static int read_unchecked(struct call *c, struct run *run)
 	if (r != 0)
 		return err_trace(r);
 	slot = c->nowait ? -1 : disk_begin(disk);
-	r = read_checked(c->o, run->file, start, data, n, c->nowait, &good);
+	r = verify_read(c->o, run->file, start, data, n, c->nowait, &good);
 	disk_end(disk, slot);
 	if (r == 0 && start + good > c->at) {
 		uint64_t to = start + good < run->end ? start + good : run->end;
@@ -456,7 +347,7 @@ static int serve(struct call *c)
 	} else if (c->nowait) {
 		r = OBJECT_E_WAIT;
 	} else {
-		c->missed = true;
+		c->missed = c->silent = true;
 		r = read_refused(c->o);
 		if (r == 0)
 			r = ask_for(c, &none, true, &reached);
@@ -467,10 +358,35 @@ static int serve(struct call *c)
 
 /* ---- the whole read ---- */
 
+/* Whether all of it is in memory or in the file: a read that would stop half way is not
+ * begun where nobody may wait, because it starts over where one may. */
+static bool at_hand(const struct call *read)
+{
+	struct call c = *read;
+	bool there = true;
+
+	while (c.at < c.end && there) {
+		struct run run;
+
+		if (look(&c, store_disk_usable(c.o->cache), &run) < 0)
+			return false;
+		there = run.state != BLOCK_ABSENT || run.unloaded;
+		if (run.fill) {
+			lock_take(&c.o->lock);
+			there = run.fill->arrived >= run.end - run.fill->off;
+			lock_drop(&c.o->lock);
+		}
+		fill_put(run.fill);
+		datafile_put(run.file);
+		c.at = run.end;
+	}
+	return there;
+}
+
 static int read_large(struct call *c, struct object_reader *reader)
 {
 	struct object *o = c->o;
-	uint64_t off = c->at, window = budget_max(o->cache->budget) / 4, reached = c->end;
+	uint64_t off = c->at, window = budget_max(o->cache->budget) / 2, reached = c->end;
 	struct readahead_plan plan = {0};
 	bool whole;
 	int r = 0;
@@ -478,6 +394,8 @@ static int read_large(struct call *c, struct object_reader *reader)
 	lock_take(&o->lock);
 	whole = o->whole;
 	lock_drop(&o->lock);
+	if (c->nowait && !at_hand(c))
+		return OBJECT_E_WAIT;
 	if (c->nowait)
 		while (c->at < c->end && r == 0)
 			r = serve(c);
@@ -498,6 +416,11 @@ static int read_large(struct call *c, struct object_reader *reader)
 	}
 	while (c->at < c->end && r == 0)
 		r = serve(c);
+	if (c->missed && reader) {
+		lock_take(&reader->lock);
+		readahead_waited(&reader->ra, off, c->silent, clock_mono_ns() / 1000);
+		lock_drop(&reader->lock);
+	}
 	return err_trace(r);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cache/readahead.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #define NEED_MIN 2
@@ -10,10 +9,15 @@
 #define NEAR_MAX (2u << 20)       /* small seeks inside a long run */
 #define WINDOW_FIRST (512u << 10) /* for a read at the start of an object */
 #define WINDOW_MIN (256u << 10)
-#define WINDOW_FACTOR 4 /* window for each byte of the run */
-#define REQUEST_MIN (256ull << 10)
+#define WINDOW_START (4u << 20)   /* until somebody has waited */
+#define WINDOW_FACTOR 4           /* window for each byte of the run, at most */
+#define WINDOW_LIMIT (1ull << 40) /* whatever the caller's limit is */
+#define GROW_SILENT 4
+#define GROW_FLOWING 2
+#define RATE_GAIN 8 /* a growth that did not bring an eighth more brought nothing */
+#define REQUEST_MIN (1ull << 20)
 #define REQUEST_MAX (4ull << 20)
-#define WINDOW_REQUESTS 8      /* requests that share a window */
+#define WINDOW_REQUESTS 16     /* requests that share a window */
 #define WASTE_MIN (256u << 10) /* unread prefetch that makes us wary */
 #define TRUST_BYTES (4u << 20) /* a run this long restores trust */
 
@@ -55,7 +59,8 @@ static struct readahead_stream *replace(struct readahead *ra, uint64_t off, uint
 		if (ra->need > NEED_MAX)
 			ra->need = NEED_MAX;
 	}
-	*s = (struct readahead_stream){.start = off, .next = off, .ahead = off};
+	*s = (struct readahead_stream){
+		.start = off, .next = off, .ahead = off, .window = WINDOW_START};
 	return s;
 }
 
@@ -72,17 +77,23 @@ static uint64_t window_of(const struct readahead_stream *s, uint64_t window_max)
 	uint64_t floor = s->start == 0 ? WINDOW_FIRST : WINDOW_MIN;
 	uint64_t window = s->bytes * WINDOW_FACTOR;
 
+	if (window > s->window)
+		window = s->window;
 	if (window < floor)
 		window = floor;
 	return window > window_max ? window_max : window;
 }
 
+/* Few and large ones, so that a round trip is shared by many bytes, yet enough of them to
+ * use several connections. */
 static uint64_t request_of(uint64_t window)
 {
 	uint64_t request = REQUEST_MIN;
 
 	while (request * 2 * WINDOW_REQUESTS <= window && request < REQUEST_MAX)
 		request *= 2;
+	while (request > window)
+		request /= 2;
 	return request;
 }
 
@@ -112,9 +123,8 @@ struct readahead_plan readahead_note(struct readahead *ra, uint64_t off, uint64_
 	plan.request = request_of(window);
 	if (s->ahead < s->next)
 		s->ahead = s->next;
-	/* Asked for in halves and in whole requests, so that these stay large. */
-	if (s->ahead - s->next > window / 2)
-		return plan;
+	/* In whole requests, as soon as there is room for one: what is on its way stays as
+	 * much as the window. */
 	end = s->next + window;
 	end = end < size ? end - end % plan.request : size;
 	if (end > s->ahead) {
@@ -123,6 +133,27 @@ struct readahead_plan readahead_note(struct readahead *ra, uint64_t off, uint64_
 		s->ahead = end;
 	}
 	return plan;
+}
+
+void readahead_waited(struct readahead *ra, uint64_t off, bool silent, uint64_t now_us)
+{
+	struct readahead_stream *s = find(ra, off);
+	uint64_t rate, spent;
+
+	if (!s || s->next < s->grow_after || !proven(ra, s))
+		return;
+	spent = now_us > s->mark_us ? now_us - s->mark_us : 1;
+	rate = s->mark_us ? (s->bytes - s->mark_bytes) * 1000000 / spent : 0;
+	if (silent)
+		s->window *= GROW_SILENT;
+	else if (rate > s->rate + s->rate / RATE_GAIN)
+		s->window *= GROW_FLOWING;
+	if (s->window > WINDOW_LIMIT)
+		s->window = WINDOW_LIMIT;
+	s->rate = rate;
+	s->mark_us = now_us;
+	s->mark_bytes = s->bytes;
+	s->grow_after = s->ahead;
 }
 
 void readahead_retreat(struct readahead *ra, const struct readahead_plan *plan,

@@ -68,17 +68,34 @@ static uint32_t count_absent(const uint32_t *records, uint32_t count)
 	return absent;
 }
 
-static void make_records(const struct fill *f, uint32_t count, uint32_t *records)
+/* Whether it is a whole block, whose CRC-64 is worth having. */
+static bool is_block(const struct fill *f)
 {
+	uint64_t rest = f->object->size - f->off;
+
+	return f->off % BLOCK_BYTES == 0 &&
+	       f->len == (rest < BLOCK_BYTES ? rest : BLOCK_BYTES);
+}
+
+/* Both sums in one pass over the bytes, which do not stay in the processor's caches. */
+static void make_records(const struct fill *f, uint32_t count, uint32_t *records,
+			 uint64_t *crc)
+{
+	bool block = is_block(f);
+
+	*crc = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t at = i * PAGE_BYTES;
 		uint32_t n = f->len - at < PAGE_BYTES ? f->len - at : PAGE_BYTES;
 
 		records[i] = datafile_record(f->data + at, n);
+		if (block)
+			*crc = crc64(*crc, f->data + at, n);
 	}
 }
 
-static int write_pages(struct fill *f, struct datafile *file, uint32_t count)
+static int write_pages(struct fill *f, struct datafile *file, uint32_t count,
+		       uint64_t *crc)
 {
 	struct disk *disk = f->object->cache->disk;
 	uint64_t page = f->off >> PAGE_SHIFT, bytes;
@@ -90,7 +107,7 @@ static int write_pages(struct fill *f, struct datafile *file, uint32_t count)
 	bytes = (uint64_t)count_absent(records, count) << PAGE_SHIFT;
 	if (!disk_reserve(disk, bytes))
 		return STORE_E_FULL;
-	make_records(f, count, records);
+	make_records(f, count, records, crc);
 	r = datafile_write(file, f->off, f->data, f->len);
 	if (r == 0)
 		r = datafile_store(file, page, count, records);
@@ -99,23 +116,20 @@ static int write_pages(struct fill *f, struct datafile *file, uint32_t count)
 	return err_trace(r);
 }
 
-static void mark(struct fill *f, const struct datafile *file, uint32_t count)
+static void mark(struct fill *f, const struct datafile *file, uint32_t count,
+		 uint64_t crc)
 {
 	struct object *o = f->object;
 	uint32_t first = (uint32_t)(f->off >> PAGE_SHIFT) % BLOCK_PAGES;
-	uint64_t block = f->off >> BLOCK_SHIFT;
-	uint64_t rest = o->size - (block << BLOCK_SHIFT);
-	bool full = first == 0 && f->len == (rest < BLOCK_BYTES ? rest : BLOCK_BYTES);
-	uint64_t crc = full ? crc64(0, f->data, f->len) : 0;
 	bool complete = false;
 	struct block *b;
 
 	lock_take(&o->lock);
-	b = object_block_locked(o, block);
+	b = object_block_locked(o, f->off >> BLOCK_SHIFT);
 	/* Written to a file that is not the object's any more: as if it had not been. */
 	if (b && o->nonce == file->nonce) {
 		o->checked += block_mark(b, first, count);
-		if (full) {
+		if (is_block(f)) {
 			b->crc64 = crc;
 			b->has_crc64 = true;
 		}
@@ -131,14 +145,15 @@ static int write_large(struct fill *f)
 {
 	uint32_t count = (f->len + PAGE_BYTES - 1) / PAGE_BYTES;
 	struct datafile *file = NULL;
+	uint64_t crc;
 	int r = writable_file(f->object, &file);
 
 	if (r == STORE_E_AGAIN)
 		r = writable_file(f->object, &file);
 	if (r == 0)
-		r = write_pages(f, file, count);
+		r = write_pages(f, file, count, &crc);
 	if (r == 0)
-		mark(f, file, count);
+		mark(f, file, count, crc);
 	datafile_put(file);
 	return r == STORE_E_AGAIN ? STORE_E_FULL : err_trace(r);
 }

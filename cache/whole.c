@@ -7,8 +7,8 @@
 #include "cache/datafile.h"
 #include "cache/disk.h"
 #include "cache/object.h"
-#include "cache/read.h"
 #include "cache/state.h"
+#include "cache/verify.h"
 #include "fs/base/crc.h"
 #include "fs/base/err.h"
 #include "fs/base/log.h"
@@ -34,7 +34,7 @@ static int read_block(struct object *o, struct datafile *file, uint64_t block)
 
 	if (r < 0)
 		return err_trace(r);
-	r = read_checked(o, file, block << BLOCK_SHIFT, data, n, false, &good);
+	r = verify_read(o, file, block << BLOCK_SHIFT, data, n, false, &good);
 	if (r == 0 && good == n) {
 		uint64_t crc = crc64(0, data, n);
 		struct block *b;
@@ -87,7 +87,7 @@ static void drop_wrong(struct object *o, struct datafile *file)
 	lock_take(&o->lock);
 	o->failures++;
 	lock_drop(&o->lock);
-	read_drop_file(o, file);
+	verify_drop_file(o, file);
 }
 
 static void find_out(struct object *o, struct datafile *file)

@@ -6,7 +6,7 @@
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
-#define WINDOW (32 * MIB)
+#define WINDOW (128 * MIB)
 
 /* Notes the read; returns how much is to be fetched ahead. */
 static uint64_t ahead(struct readahead *ra, uint64_t off, uint64_t n)
@@ -20,18 +20,75 @@ static uint64_t ahead(struct readahead *ra, uint64_t off, uint64_t n)
 	return p.end - p.off;
 }
 
-static void test_a_sequence_opens_the_window_to_its_maximum(void **state)
+enum waiting {
+	NEVER,
+	SILENT,  /* latency is longer than the window */
+	FLOWING, /* bytes were arriving */
+};
+
+/* Reads [from, to) in order; each read takes `us`. Returns how far ahead it is at the end. */
+static uint64_t read_on(struct readahead *ra, uint64_t from, uint64_t to,
+			enum waiting waiting, uint64_t us)
+{
+	static uint64_t now_us = 1;
+	uint64_t reached = from;
+
+	for (uint64_t off = from; off < to; off += 128 * KIB) {
+		struct readahead_plan p = readahead_note(ra, off, 128 * KIB, GIB, WINDOW);
+
+		reached = p.end > reached ? p.end : reached;
+		now_us += us;
+		if (waiting != NEVER)
+			readahead_waited(ra, off, waiting == SILENT, now_us);
+	}
+	return reached > to ? reached - to : 0;
+}
+
+static void test_a_latency_opens_the_window_to_its_maximum(void **state)
 {
 	struct readahead ra;
-	uint64_t asked = 0, off = 0;
+	uint64_t reached;
 
 	(void)state;
 	readahead_init(&ra);
 	assert_true(ahead(&ra, 0, 128 * KIB) > 0);
-	for (off = 128 * KIB; off < 64 * MIB; off += 128 * KIB)
-		asked += ahead(&ra, off, 128 * KIB);
-	/* It keeps between half a window and a whole one ahead of the reader. */
-	assert_true(asked > 64 * MIB && asked < 64 * MIB + WINDOW);
+	reached = read_on(&ra, 128 * KIB, 64 * MIB, SILENT, 1000);
+	assert_true(reached >= WINDOW - 4 * MIB && reached <= WINDOW);
+}
+
+static void test_the_window_is_never_far_beyond_what_was_read(void **state)
+{
+	struct readahead ra;
+
+	(void)state;
+	readahead_init(&ra);
+	for (uint64_t off = 0; off < 8 * MIB; off += 256 * KIB)
+		assert_true(read_on(&ra, off, off + 256 * KIB, SILENT, 1000) <=
+			    4 * (off + 256 * KIB) + 512 * KIB);
+}
+
+static void test_a_reader_that_never_waits_keeps_a_small_window(void **state)
+{
+	struct readahead ra;
+
+	(void)state;
+	readahead_init(&ra);
+	assert_true(read_on(&ra, 0, 512 * MIB, NEVER, 1000) <= 4 * MIB);
+}
+
+static void test_the_window_grows_while_that_brings_speed(void **state)
+{
+	struct readahead ra;
+	uint64_t at_first, later;
+
+	(void)state;
+	readahead_init(&ra);
+	at_first = read_on(&ra, 0, 16 * MIB, FLOWING, 1000);
+	/* Twice as fast: once more. Then as fast as the wire: no more. */
+	later = read_on(&ra, 16 * MIB, 48 * MIB, FLOWING, 500);
+	assert_true(later > at_first);
+	assert_true(read_on(&ra, 48 * MIB, 400 * MIB, FLOWING, 500) <= later);
+	assert_true(later < WINDOW);
 }
 
 static void test_random_reads_are_left_alone(void **state)
@@ -150,7 +207,10 @@ static void test_what_could_not_be_asked_for_is_planned_again(void **state)
 	assert_true(q.end >= p.end);
 }
 
-TEST_MAIN(cmocka_unit_test(test_a_sequence_opens_the_window_to_its_maximum),
+TEST_MAIN(cmocka_unit_test(test_a_latency_opens_the_window_to_its_maximum),
+	  cmocka_unit_test(test_the_window_is_never_far_beyond_what_was_read),
+	  cmocka_unit_test(test_a_reader_that_never_waits_keeps_a_small_window),
+	  cmocka_unit_test(test_the_window_grows_while_that_brings_speed),
 	  cmocka_unit_test(test_random_reads_are_left_alone),
 	  cmocka_unit_test(test_the_middle_needs_two_reads_the_start_one),
 	  cmocka_unit_test(test_out_of_order_within_a_run_does_not_end_it),
