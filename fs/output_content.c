@@ -31,7 +31,6 @@
 #include "fs/output_impl.h"
 
 #define ROOM_WAIT_MS 100
-#define ROOM_STALL_MS 30000 /* no byte delivered for so long: nothing will be freed */
 
 void content_update_frozen(struct node *n)
 {
@@ -80,28 +79,52 @@ void content_retain(struct output *o, struct node *n)
 	}
 }
 
+/* A wait for space. */
+struct space_wait {
+	uint64_t moved; /* output->moved when `since` was set; UINT64_MAX: not yet */
+	uint64_t since;
+};
+
+/* Frees what is kept for convenience, or waits a while for an upload. -ENOSPC when that
+ * has no prospect. */
+static int wait_for_space(struct output *o, struct space_wait *w)
+{
+	uint64_t now = clock_mono_ms();
+
+	lock_scope(&o->lock);
+	if (!list_empty(&o->retained)) {
+		content_drop_retained(o, list_first(&o->retained, struct node, retained));
+		pthread_cond_broadcast(&o->changed);
+	} else if (o->moved != w->moved) {
+		w->moved = o->moved;
+		w->since = now;
+	} else if ((o->pending_count == 0 && !stage_has_doomed(o->stage)) ||
+		   now - w->since > o->config.full_timeout_ms || o->stopping) {
+		return err_origin(-ENOSPC);
+	}
+	lock_wait(&o->lock, &o->changed, now + ROOM_WAIT_MS);
+	return 0;
+}
+
 int content_wait_room(struct output *o, uint64_t n)
 {
-	uint64_t stored = UINT64_MAX, since = clock_mono_ms();
+	struct space_wait w = {.moved = UINT64_MAX};
+	int r = 0;
 
-	while (!stage_has_room(o->stage, n)) {
-		uint64_t now = clock_mono_ms();
+	while (r == 0 && !stage_has_room(o->stage, n))
+		r = wait_for_space(o, &w);
+	return err_trace(r);
+}
 
-		lock_scope(&o->lock);
-		if (!list_empty(&o->retained)) {
-			content_drop_retained(
-				o, list_first(&o->retained, struct node, retained));
-			pthread_cond_broadcast(&o->changed);
-		} else if (o->bytes_stored != stored) {
-			stored = o->bytes_stored;
-			since = now;
-		} else if ((o->pending_count == 0 && !stage_has_doomed(o->stage)) ||
-			   now - since > ROOM_STALL_MS || o->stopping) {
-			return err_origin(-ENOSPC);
-		}
-		lock_wait(&o->lock, &o->changed, now + ROOM_WAIT_MS);
-	}
-	return 0;
+int content_create(struct output *o, struct content **c)
+{
+	struct space_wait w = {.moved = UINT64_MAX};
+	int r = content_wait_room(o, 1);
+
+	/* Without a free inode there can be space. */
+	while (r == 0 && (r = stage_create(o->stage, c)) == -ENOSPC)
+		r = wait_for_space(o, &w);
+	return err_trace(r);
 }
 
 /* Puts another staged file in the place of `live`; io is held for writing. Takes `c`, which
@@ -209,7 +232,7 @@ int content_prepare(struct output *o, struct node *n, uint64_t off)
 		exchange(o, n, c);
 		return 0;
 	}
-	r = n->stored.key ? store_fetch(o, n, &c) : stage_create(o->stage, &c);
+	r = n->stored.key ? store_fetch(o, n, &c) : content_create(o, &c);
 	if (r < 0)
 		return err_trace(r);
 	exchange(o, n, c);
@@ -223,7 +246,7 @@ int content_truncate(struct output *o, struct node *n, uint64_t size)
 
 	/* Nothing of the old bytes is wanted, or only bytes that may not change. */
 	if (!n->passthrough && size == 0 && (!n->live || atomic_load(&n->frozen) > 0)) {
-		r = stage_create(o->stage, &c);
+		r = content_create(o, &c);
 		if (r < 0)
 			return err_trace(r);
 		exchange(o, n, c);

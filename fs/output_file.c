@@ -22,6 +22,8 @@
 
 #define PAGE_BYTES 4096
 
+#define PASS_ROOM (512ull << 20) /* with less, writes come to us and wait for uploads */
+
 static bool may_write(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY;
@@ -96,9 +98,7 @@ int output_create(struct output *o, uint64_t parent, const char *name, mode_t mo
 		return err_trace(r);
 	}
 	if (r == -ENOENT)
-		r = content_wait_room(o, 0);
-	if (r == 0)
-		r = stage_create(o->stage, &c);
+		r = content_create(o, &c);
 	if (r == 0)
 		r = name_create(o, parent, name, mode, owner, c, &f->node);
 	if (r < 0) {
@@ -451,6 +451,9 @@ int output_backing_fd(struct output_file *file)
 	struct node *n = file->node;
 	int fd, r = 0;
 
+	/* Written past us it cannot wait for space. */
+	if (may_write(file->flags) && !stage_has_room(o->stage, PASS_ROOM))
+		return -ENOSPC;
 	pthread_rwlock_wrlock(&n->io);
 	/* The kernel does not tell of writes that have to drop privileges. */
 	if (!n->live ||

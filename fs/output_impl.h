@@ -196,6 +196,7 @@ struct output {
 	bool sync_started, publish_started;
 
 	uint64_t files_stored, bytes_stored, failures;
+	uint64_t moved; /* counts parts and files that reached the store */
 	struct why last_failure;
 	struct delivered *receipt;
 	uint64_t receipt_count;
@@ -296,8 +297,10 @@ void content_update_frozen(struct node *n);                   /* lock held */
 void content_drop_retained(struct output *o, struct node *n); /* lock held */
 /* Keeps the bytes of a closed, delivered file for whoever opens it next. Lock held. */
 void content_retain(struct output *o, struct node *n);
-/* Waits for space as long as the uploader may free some. */
+/* Waits for space as long as the uploader may free some. -ENOSPC. */
 int content_wait_room(struct output *o, uint64_t n);
+/* A new staged file, pinned; waits for space likewise. */
+int content_create(struct output *o, struct content **c);
 
 /* ---- output_plan.c: with the lock held ------------------------------------------------- */
 

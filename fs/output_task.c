@@ -217,6 +217,7 @@ static int task_note(struct upload_job *job, enum upload_note note,
 		memcpy(n->resume->upload_id, job->state.upload_id, ORIGIN_UPLOAD_ID_MAX);
 	if (note == UPLOAD_NOTE_PART) {
 		e = add_part(n->resume, part);
+		o->moved++;
 		r = (struct record){.type = RECORD_PART,
 				    .ino = n->ino,
 				    .part = part->number,
@@ -357,6 +358,7 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 	}
 	o->files_stored++;
 	o->bytes_stored += t->job.state.size;
+	o->moved++;
 	note_delivered(o, t->key, &n->stored);
 	log_info("stored key=%s size=%llu", t->key,
 		 (unsigned long long)t->job.state.size);

@@ -133,6 +133,7 @@ static int add_output(const struct config *config, struct stack *s, struct why *
 		.durability = (enum output_durability)config->durability,
 		.ttl_ms = config->ttl_ms,
 		.publish_interval_ms = config->publish_interval_ms,
+		.full_timeout_ms = config->full_timeout_ms,
 		.part_size = config->part_size,
 		.upload_parallel = (uint32_t)config->upload_parallel,
 		.stage_size_max = config->stage_size,
