@@ -70,6 +70,7 @@ cache_src := \
 	cache/cache.c \
 	cache/datafile.c \
 	cache/disk.c \
+	cache/entries.c \
 	cache/evict.c \
 	cache/fetch.c \
 	cache/fill.c \
@@ -78,7 +79,10 @@ cache_src := \
 	cache/index.c \
 	cache/journal.c \
 	cache/kill_point.c \
+	cache/lister.c \
 	cache/listing.c \
+	cache/listing_build.c \
+	cache/listing_disk.c \
 	cache/meta.c \
 	cache/news.c \
 	cache/object.c \
@@ -94,6 +98,8 @@ cache_src := \
 	cache/record.c \
 	cache/replay.c \
 	cache/segment.c \
+	cache/shelf.c \
+	cache/split.c \
 	cache/stage.c \
 	cache/store.c \
 	cache/upload_step.c \

@@ -146,7 +146,7 @@ static uint64_t count_dir(struct disk *d, const char *path)
 
 static void recount(struct disk *d)
 {
-	uint64_t total = count_dir(d, "packs");
+	uint64_t total = count_dir(d, "packs") + count_dir(d, "lists");
 	char path[32];
 
 	for (unsigned int i = 0; i < 256; i++) {
@@ -162,6 +162,8 @@ static int make_dirs(struct disk *d, struct why *why)
 	int r = 0;
 
 	if (mkdirat(d->fd, "packs", 0700) < 0 && errno != EEXIST)
+		r = -errno;
+	if (mkdirat(d->fd, "lists", 0700) < 0 && errno != EEXIST)
 		r = -errno;
 	if (mkdirat(d->fd, "objects", 0700) < 0 && errno != EEXIST)
 		r = -errno;

@@ -13,6 +13,7 @@
 #include "cache/index.h"
 #include "cache/object.h"
 #include "cache/pack.h"
+#include "cache/shelf.h"
 #include "cache/state.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/err.h"
@@ -127,7 +128,12 @@ static uint64_t remove_item(struct cache *c, const struct index_item *item, bool
 	uint64_t freed = 0, current_bytes;
 	int r;
 
-	if (!item->is_pack) {
+	if (item->is_list) {
+		r = shelf_remove(c, item->hash, &freed);
+		if (r < 0)
+			return 0;
+		index_drop_list(c->index, item->hash);
+	} else if (!item->is_pack) {
 		freed = remove_large(c, item, open_too);
 	} else {
 		if (!open_too && pack_current(c->packs, &current_bytes) == item->pack)
@@ -242,12 +248,36 @@ static void relearn_dir(struct cache *c, const char *path)
 	}
 }
 
+static void relearn_lists(struct cache *c)
+{
+	_cleanup_(closedirp) DIR *dir = NULL;
+	unsigned char hash[IDENT_HASH_SIZE];
+	struct dirent *entry;
+	struct stat st;
+	int fd = openat(disk_fd(c->disk), "lists",
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	dir = fdopendir(fd);
+	if (!dir) {
+		close(fd);
+		return;
+	}
+	while ((entry = readdir(dir)))
+		if (strlen(entry->d_name) == IDENT_NAME_SIZE - 1 &&
+		    ident_parse_name(entry->d_name, hash) == 0 &&
+		    fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			index_touch_list(c->index, hash, (uint64_t)st.st_size);
+}
+
 void evict_relearn(struct cache *c)
 {
 	char path[32];
 
 	if (packs_each(c->packs, relearn_pack, c) < 0)
 		log_warn("cache packs cannot be listed");
+	relearn_lists(c);
 	for (unsigned int i = 0; i < 256; i++) {
 		snprintf(path, sizeof(path), "objects/%02x", i);
 		relearn_dir(c, path);

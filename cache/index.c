@@ -3,7 +3,7 @@
  * Three tables (format: cache/README.md):
  *
  *   small    hash -> struct small_value
- *   used     item key -> struct used_value, for large objects and packs
+ *   used     item key -> struct used_value, for large objects, packs and listings
  *   members  pack -> hashes (sorted duplicates), so that a pack goes with all it holds
  *
  * Pending changes lie in a hash table keyed by table and key, and are looked at first.
@@ -39,6 +39,7 @@
 enum key_kind {
 	KEY_SMALL = 's',
 	KEY_LARGE = 'l',
+	KEY_LIST = 'd',
 	KEY_PACK = 'p'
 };
 
@@ -323,6 +324,19 @@ void index_touch_pack(struct index *x, uint64_t pack, uint64_t bytes)
 			  .key = pack_key(pack), .bytes = bytes, .used_ms = now_ms()});
 }
 
+void index_touch_list(struct index *x, const unsigned char hash[IDENT_HASH_SIZE],
+		      uint64_t bytes)
+{
+	change(x, &(struct change){.key = hash_key(KEY_LIST, hash),
+				   .bytes = bytes,
+				   .used_ms = now_ms()});
+}
+
+void index_drop_list(struct index *x, const unsigned char hash[IDENT_HASH_SIZE])
+{
+	change(x, &(struct change){.key = hash_key(KEY_LIST, hash), .drop = true});
+}
+
 void index_drop_large(struct index *x, const unsigned char hash[IDENT_HASH_SIZE])
 {
 	change(x, &(struct change){.key = hash_key(KEY_LARGE, hash), .drop = true});
@@ -495,6 +509,7 @@ static bool parse_item(const MDB_val *k, const MDB_val *v, struct index_item *it
 		return false;
 	*item = (struct index_item){
 		.is_pack = key.kind == KEY_PACK,
+		.is_list = key.kind == KEY_LIST,
 		.bytes = value.bytes,
 		.used_ms = value.used_ms,
 	};

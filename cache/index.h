@@ -49,16 +49,21 @@ void index_touch_large(struct index *x, const unsigned char hash[IDENT_HASH_SIZE
 		       uint64_t bytes);
 void index_touch_pack(struct index *x, uint64_t pack, uint64_t bytes);
 
+/* A long listing: a file of its own (shelf.h). */
+void index_touch_list(struct index *x, const unsigned char hash[IDENT_HASH_SIZE],
+		      uint64_t bytes);
+void index_drop_list(struct index *x, const unsigned char hash[IDENT_HASH_SIZE]);
+
 void index_drop_large(struct index *x, const unsigned char hash[IDENT_HASH_SIZE]);
 /* With all small objects in it. */
 void index_drop_pack(struct index *x, uint64_t pack);
 
-/* The eviction candidates: called for each large object and each pack, in no order, until
+/* The eviction candidates: called for each large object, pack and listing, in no order, until
  * it returns false. Must not call back into the index. */
 struct index_item {
-	bool is_pack;
+	bool is_pack, is_list;
 	uint64_t pack;
-	unsigned char hash[IDENT_HASH_SIZE]; /* of a large object */
+	unsigned char hash[IDENT_HASH_SIZE]; /* of a large object or a listing */
 	uint64_t bytes;
 	uint64_t used_ms; /* clock_real_ns() in milliseconds */
 };

@@ -16,32 +16,27 @@
 #include "cache/meta.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
 
+#include "cache/lister.h"
 #include "cache/listing.h"
 #include "cache/probe.h"
+#include "cache/shelf.h"
 #include "cache/wait.h"
-#include "fs/base/check.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "fs/base/list.h"
 #include "fs/base/lock.h"
-#include "fs/base/log.h"
 #include "fs/base/path.h"
-#include "fs/base/worker.h"
 
-#define LIST_THREADS 4
-#define LIST_QUEUE 1024
-#define LIST_DEADLINE_MS 60000 /* of one page */
-#define EMPTY_PAGES_MAX 16     /* in a row */
-#define LOOSE_MAX 65536
-#define DIRS_MAX 65536
-#define DIRECT_MAX 2 /* look-ups in a directory before it is listed */
-#define MEMORY_DEFAULT (64ull << 20)
+#define LOOSE_MAX 16384
+#define DIRS_MAX 32768
+#define KEEP_TTL_MIN_MS 600000 /* listings that live shorter are not worth keeping */
+#define DIRECT_MAX 2           /* look-ups in a directory before it is listed */
+#define MEMORY_DEFAULT (16ull << 20)
 
 struct dir {
 	UT_hash_handle hh;
@@ -49,6 +44,7 @@ struct dir {
 	struct listing *listing; /* a reference; NULL: none */
 	uint64_t charged;        /* bytes of it in meta->memory */
 	unsigned int direct;     /* look-ups without a listing, lately */
+	bool looked;             /* for one on disk */
 	char key[];
 };
 
@@ -62,11 +58,12 @@ struct loose {
 
 struct meta {
 	struct origin *origin;
+	struct cache *cache;
 	uint64_t ttl_ms, memory_max;
 	bool posix;
-	struct worker_pool *pool;
+	struct lister *lister;
 	struct probes *probes;
-	atomic_bool closing;
+	struct lock load_lock; /* one look on disk at a time; taken before `lock` */
 
 	struct lock lock; /* everything below */
 	struct dir *dirs;
@@ -74,7 +71,6 @@ struct meta {
 	struct loose *loose;
 	struct list loose_lru;
 	uint64_t memory;
-	struct origin_req *listing_reqs[LIST_THREADS]; /* under way, to be cancelled */
 	uint64_t hidden, shadowed, listings;
 };
 
@@ -86,15 +82,17 @@ int meta_new(const struct meta_config *config, struct meta **out)
 	if (!m)
 		return err_origin(-ENOMEM);
 	lock_init(&m->lock);
+	lock_init(&m->load_lock);
 	list_init(&m->dir_lru);
 	list_init(&m->loose_lru);
 	m->origin = config->origin;
+	m->cache = config->cache;
 	m->ttl_ms = config->ttl_ms;
 	m->posix = config->posix;
 	m->memory_max = config->memory_max ? config->memory_max : MEMORY_DEFAULT;
 	r = probes_new(config->origin, config->posix, &m->probes);
 	if (r == 0)
-		r = worker_pool_new(&m->pool, "list", LIST_THREADS, LIST_QUEUE);
+		r = lister_new(config->origin, &m->lister);
 	if (r < 0) {
 		meta_free(m);
 		return err_trace(r);
@@ -130,18 +128,13 @@ struct meta *meta_free(struct meta *m)
 {
 	if (!m)
 		return NULL;
-	atomic_store(&m->closing, true);
-	lock_take(&m->lock);
-	for (int i = 0; i < LIST_THREADS; i++)
-		if (m->listing_reqs[i])
-			origin_cancel(m->origin, m->listing_reqs[i]);
-	lock_drop(&m->lock);
-	m->pool = worker_pool_free(m->pool);
+	m->lister = lister_free(m->lister);
 	m->probes = probes_free(m->probes);
 	while (!list_empty(&m->dir_lru))
 		drop_dir_locked(m, list_first(&m->dir_lru, struct dir, link));
 	while (!list_empty(&m->loose_lru))
 		drop_loose_locked(m, list_first(&m->loose_lru, struct loose, link));
+	lock_fini(&m->load_lock);
 	lock_fini(&m->lock);
 	free(m);
 	return NULL;
@@ -239,59 +232,6 @@ static int find_loose_locked(struct meta *m, const char *key, struct meta_entry 
 
 /* ---- listings ---- */
 
-struct list_job {
-	struct meta *m;
-	struct listing *listing; /* a reference */
-	char dir[PATH_KEY_MAX + 2];
-};
-
-static int call_cancellable(struct meta *m, struct origin_req *req)
-{
-	int slot = 0, r;
-
-	lock_take(&m->lock);
-	while (m->listing_reqs[slot])
-		slot++;
-	check(slot < LIST_THREADS);
-	m->listing_reqs[slot] = req;
-	lock_drop(&m->lock);
-	r = atomic_load(&m->closing) ? -ECANCELED : origin_call(m->origin, req);
-	lock_take(&m->lock);
-	m->listing_reqs[slot] = NULL;
-	lock_drop(&m->lock);
-	return r;
-}
-
-/* Page after page. A store whose pages do not advance, or never bring anything, is wrong. */
-static int list_pages(struct list_job *job)
-{
-	struct origin_req req = {.op = ORIGIN_LIST, .key = job->dir};
-	char after[sizeof(req.list.next)] = "";
-	uint64_t before = 0;
-	int empty = 0, r;
-
-	req.list.entry = listing_add;
-	req.list.entry_arg = job->listing;
-	for (;;) {
-		uint64_t now;
-
-		req.deadline_ms = clock_mono_ms() + LIST_DEADLINE_MS;
-		r = call_cancellable(job->m, &req);
-		if (r < 0)
-			return err_trace(r);
-		listing_page_done(job->listing);
-		if (!req.list.truncated)
-			return 0;
-		now = listing_facts(job->listing).count;
-		empty = now == before ? empty + 1 : 0;
-		before = now;
-		if (empty > EMPTY_PAGES_MAX || strcmp(req.list.next, after) <= 0)
-			return err_origin(-EBADMSG);
-		memcpy(after, req.list.next, sizeof(after));
-		req.list.after = after;
-	}
-}
-
 /* The oldest listings go when they take too much; those still being read stay with their
  * readers. */
 static void charge_locked(struct meta *m, const char *dir, struct listing *listing)
@@ -300,8 +240,6 @@ static void charge_locked(struct meta *m, const char *dir, struct listing *listi
 	struct dir *d = find_dir_locked(m, dir, false);
 	struct list *it, *next;
 
-	m->hidden += f.hidden;
-	m->shadowed += f.shadowed;
 	if (d && d->listing == listing) {
 		m->memory += f.bytes - d->charged;
 		d->charged = f.bytes;
@@ -316,48 +254,52 @@ static void charge_locked(struct meta *m, const char *dir, struct listing *listi
 	}
 }
 
-static void run_listing(void *arg)
+static bool keeps(const struct meta *m)
 {
-	struct list_job *job = arg;
-	int r = list_pages(job);
-
-	if (r < 0)
-		log_debug(LOG_CACHE, "listing failed dir=%s error=%s", job->dir,
-			  strerror(-r));
-	lock_take(&job->m->lock);
-	charge_locked(job->m, job->dir, job->listing);
-	lock_drop(&job->m->lock);
-	/* Who sees the end of the listing finds it counted. */
-	listing_done(job->listing, r);
-	listing_put(job->listing);
-	free(job);
+	return m->cache && m->ttl_ms >= KEEP_TTL_MIN_MS;
 }
 
-/* Begins a listing of d; it is d->listing then. */
-static int begin_locked(struct meta *m, struct dir *d, struct list_job **out)
+/* A lister_before_fn: what lies on disk need not be asked for. */
+static int from_disk(void *arg, struct listing *listing)
 {
-	struct list_job *job = calloc(1, sizeof(*job));
-	int r;
+	struct meta *m = arg;
 
-	if (!job)
-		return err_origin(-ENOMEM);
-	r = listing_new(d->key, clock_mono_ms(), &job->listing);
-	if (r < 0) {
-		free(job);
-		return err_trace(r);
-	}
-	job->m = m;
-	snprintf(job->dir, sizeof(job->dir), "%s", d->key);
-	drop_listing_locked(m, d);
-	d->listing = listing_get(job->listing);
+	if (!keeps(m) || listing_load(listing, m->origin->name, m->ttl_ms) != 0)
+		return -ENOENT;
+	return 0;
+}
+
+/* A lister_after_fn. Who sees the end of the listing finds it counted. */
+static void settled(void *arg, const char *dir, struct listing *listing, int r)
+{
+	struct listing_facts f = listing_facts(listing);
+	struct meta *m = arg;
+
+	lock_take(&m->lock);
 	m->listings++;
-	*out = job;
+	m->hidden += f.hidden;
+	m->shadowed += f.shadowed;
+	charge_locked(m, dir, listing);
+	lock_drop(&m->lock);
+	if (r == 0 && keeps(m))
+		listing_save(listing, m->origin->name);
+}
+
+/* An empty listing of d, to be fetched; it is d->listing then. */
+static int begin_locked(struct meta *m, struct dir *d)
+{
+	struct listing *l;
+	int r = listing_new(d->key, clock_mono_ms(), m->cache, &l);
+
+	if (r < 0)
+		return err_trace(r);
+	drop_listing_locked(m, d);
+	d->listing = l;
 	return 0;
 }
 
 int meta_list(struct meta *m, const char *dir, struct listing **out)
 {
-	struct list_job *job = NULL;
 	struct listing *fresh;
 	struct dir *d;
 	int r = 0;
@@ -368,15 +310,13 @@ int meta_list(struct meta *m, const char *dir, struct listing **out)
 		r = err_origin(-ENOMEM);
 	fresh = fresh_locked(m, d);
 	if (r == 0 && !fresh)
-		r = begin_locked(m, d, &job);
+		r = begin_locked(m, d);
 	if (r == 0)
 		*out = listing_get(d->listing);
 	lock_drop(&m->lock);
-	if (job && !worker_try_submit(m->pool, run_listing, job)) {
-		listing_done(job->listing, -EAGAIN);
-		listing_put(job->listing);
-		free(job);
-	}
+	if (r == 0 && !fresh &&
+	    !lister_start(m->lister, *out, dir, from_disk, settled, m))
+		listing_done(*out, -EAGAIN);
 	return err_trace(r);
 }
 
@@ -392,13 +332,43 @@ int meta_listing(struct meta *m, const char *dir, struct listing **out)
 	return 0;
 }
 
+/* Once for each directory, a listing of it that lies on disk. */
+static void look_on_disk(struct meta *m, const char *dir)
+{
+	struct listing *l = NULL;
+	struct dir *d;
+	bool looked;
+
+	if (!keeps(m))
+		return;
+	lock_scope(&m->load_lock);
+	lock_take(&m->lock);
+	d = find_dir_locked(m, dir, true);
+	looked = !d || d->listing || d->looked;
+	if (d)
+		d->looked = true;
+	lock_drop(&m->lock);
+	if (looked || listing_new(dir, 0, m->cache, &l) < 0)
+		return;
+	if (listing_load(l, m->origin->name, m->ttl_ms) == 0) {
+		lock_take(&m->lock);
+		d = find_dir_locked(m, dir, true);
+		if (d && !d->listing) {
+			d->listing = listing_get(l);
+			charge_locked(m, dir, l);
+		}
+		lock_drop(&m->lock);
+	}
+	listing_put(l);
+}
+
 /* ---- look-ups ---- */
 
-static int from_listing(struct meta *m, struct listing *l, const char *name,
+static int from_listing(struct meta *m, struct listing *l, const char *name, bool nowait,
 			struct meta_entry *entry)
 {
 	struct listing_entry found;
-	int r = listing_find(l, name, &found);
+	int r = listing_find(l, name, nowait, &found);
 
 	if (r == LISTING_E_WAIT)
 		return META_E_WAIT;
@@ -413,23 +383,33 @@ static int from_listing(struct meta *m, struct listing *l, const char *name,
 }
 
 /* What is known. META_E_WAIT: nothing; *listing is then a running one to look at (with a
- * reference), *list says that it is time to begin one. */
+ * reference), *list says that it is time to begin one, *disk to look for one there. */
 static int known(struct meta *m, const char *dir, const char *name, const char *key,
-		 struct meta_entry *entry, struct listing **listing, bool *list)
+		 bool nowait, struct meta_entry *entry, struct listing **listing,
+		 bool *list, bool *disk)
 {
 	struct listing *l;
 	struct dir *d;
-	int r;
+	int r = META_E_WAIT;
 
-	lock_scope(&m->lock);
+	lock_take(&m->lock);
 	d = find_dir_locked(m, dir, false);
 	l = fresh_locked(m, d);
-	r = l ? from_listing(m, l, name, entry) : META_E_WAIT;
-	if (r == META_E_WAIT)
+	if (l)
+		listing_get(l);
+	*list = !l && d && d->direct >= DIRECT_MAX;
+	*disk = !l && (!d || !d->looked);
+	lock_drop(&m->lock);
+	if (l)
+		r = from_listing(m, l, name, nowait, entry);
+	if (r == META_E_WAIT) {
+		lock_take(&m->lock);
 		r = find_loose_locked(m, key, entry);
+		lock_drop(&m->lock);
+	}
 	if (r == META_E_WAIT && l && !listing_facts(l).complete)
 		*listing = listing_get(l);
-	*list = !l && d && d->direct >= DIRECT_MAX;
+	listing_put(l);
 	return r;
 }
 
@@ -466,21 +446,25 @@ int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
 	char key[PATH_KEY_MAX + 2];
 	struct meta_entry found = {0};
 	struct listing *listing = NULL;
-	bool list;
+	bool list, disk;
 	int r;
 
 	if (snprintf(key, sizeof(key), "%s%s", dir, name) > PATH_KEY_MAX) {
 		entry->until_ms = META_FOREVER;
 		return META_E_NONE;
 	}
-	r = known(m, dir, name, key, &found, &listing, &list);
+	r = known(m, dir, name, key, nowait, &found, &listing, &list, &disk);
+	if (r == META_E_WAIT && !nowait && disk && keeps(m)) {
+		look_on_disk(m, dir);
+		r = known(m, dir, name, key, false, &found, &listing, &list, &disk);
+	}
 	if (r == META_E_WAIT && !nowait) {
 		if (list && !listing && meta_list(m, dir, &listing) < 0)
 			listing = NULL;
 		if (listing) {
 			r = listing_wait_page(listing, w);
 			if (r == 0)
-				r = from_listing(m, listing, name, &found);
+				r = from_listing(m, listing, name, false, &found);
 		}
 		if (r == META_E_WAIT)
 			r = ask(m, dir, key, w, &found);
@@ -491,22 +475,32 @@ int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
 	return err_trace(r);
 }
 
-void meta_invalidate(struct meta *m, const char *dir, const char *name)
+static void forget_listing(struct meta *m, const char *dir)
 {
-	char key[PATH_KEY_MAX + 2];
-	struct loose *l;
 	struct dir *d;
 
-	snprintf(key, sizeof(key), "%s%s", dir, name);
 	lock_scope(&m->lock);
-	HASH_FIND_STR(m->loose, key, l);
-	if (l)
-		drop_loose_locked(m, l);
 	d = find_dir_locked(m, dir, false);
 	if (d && d->listing) {
 		d->direct = 0;
 		drop_listing_locked(m, d);
 	}
+}
+
+void meta_invalidate(struct meta *m, const char *dir, const char *name)
+{
+	char key[PATH_KEY_MAX + 2];
+	struct loose *l;
+
+	snprintf(key, sizeof(key), "%s%s", dir, name);
+	lock_take(&m->lock);
+	HASH_FIND_STR(m->loose, key, l);
+	if (l)
+		drop_loose_locked(m, l);
+	lock_drop(&m->lock);
+	forget_listing(m, dir);
+	if (keeps(m))
+		shelf_forget(m->cache, m->origin->name, dir);
 }
 
 void meta_stats(struct meta *m, struct meta_stats *stats)
@@ -518,5 +512,6 @@ void meta_stats(struct meta *m, struct meta_stats *stats)
 		.listings = m->listings,
 		.lookups = probes_count(m->probes),
 		.memory = m->memory,
+		.pages = m->lister ? lister_pages(m->lister) : 0,
 	};
 }

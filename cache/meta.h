@@ -20,9 +20,10 @@ struct wait;
 
 struct meta_config {
 	struct origin *origin; /* borrowed */
+	struct cache *cache;   /* borrowed; its disk keeps listings; NULL: memory only */
 	uint64_t ttl_ms;       /* META_FOREVER: the source never changes */
 	bool posix;            /* files need the store's own mode and owner: STAT each */
-	uint64_t memory_max;   /* of listings kept; 0: 64 MiB */
+	uint64_t memory_max;   /* of listings kept; 0: 16 MiB */
 };
 #define META_FOREVER UINT64_MAX
 
@@ -58,6 +59,7 @@ void meta_invalidate(struct meta *m, const char *dir, const char *name);
 struct meta_stats {
 	uint64_t hidden_keys, shadowed_keys; /* in the listings so far */
 	uint64_t listings, lookups;          /* asked of the store */
+	uint64_t pages;                      /* requests of the listings */
 	uint64_t memory;
 };
 void meta_stats(struct meta *m, struct meta_stats *stats);

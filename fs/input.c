@@ -90,6 +90,7 @@ int input_new(const struct input_config *config, struct input **out, struct why 
 	struct input *in = calloc(1, sizeof(*in));
 	struct meta_config meta = {
 		.origin = config->origin,
+		.cache = config->cache,
 		.ttl_ms = config->immutable ? META_FOREVER : config->ttl_ms,
 		.posix = config->posix,
 	};

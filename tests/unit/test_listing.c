@@ -7,41 +7,49 @@
 #include "cache/wait.h"
 #include "fs/base/clock.h"
 
-static void add(struct listing *l, const char *key, uint64_t size)
+static void add(struct listing_range *range, const char *key, uint64_t size)
 {
 	struct origin_attr attr = {.size = size};
 	size_t n = strlen(key);
 
 	attr.is_dir = n && key[n - 1] == '/';
 	snprintf(attr.etag, sizeof(attr.etag), "E%llu", (unsigned long long)size);
-	assert_int_equal(listing_add(l, key, n, &attr), 0);
+	assert_int_equal(listing_add(range, key, n, &attr), 0);
+}
+
+static struct listing_range *begin(const char *dir, struct listing **l)
+{
+	assert_int_equal(listing_new(dir, 0, NULL, l), 0);
+	return listing_first_range(*l);
 }
 
 static void test_entries_come_back_as_they_were_given(void **state)
 {
 	struct listing_entry e;
+	struct listing_range *range;
 	struct listing *l;
 	char key[40];
 
 	(void)state;
-	assert_int_equal(listing_new("d/", 0, &l), 0);
-	add(l, "d/", 0);
+	range = begin("d/", &l);
+	add(range, "d/", 0);
 	for (int i = 0; i < 5000; i++) {
 		snprintf(key, sizeof(key), "d/n%06d", i);
-		add(l, key, (uint64_t)i);
+		add(range, key, (uint64_t)i);
 	}
+	listing_range_done(range);
 	listing_done(l, 0);
 	for (int i = 0; i < 5000; i++) {
 		snprintf(key, sizeof(key), "n%06d", i);
 		assert_int_equal(listing_at(l, (uint64_t)i, true, NULL, &e), 0);
 		assert_string_equal(e.name, key);
-		assert_int_equal(listing_find(l, key, &e), 0);
+		assert_int_equal(listing_find(l, key, true, &e), 0);
 		assert_int_equal(e.attr.size, i);
 		snprintf(key, sizeof(key), "E%d", i);
 		assert_string_equal(e.attr.etag, key);
 	}
 	assert_int_equal(listing_at(l, 5000, true, NULL, &e), LISTING_E_END);
-	assert_int_equal(listing_find(l, "n", &e), LISTING_E_END);
+	assert_int_equal(listing_find(l, "n", true, &e), LISTING_E_END);
 	listing_put(l);
 }
 
@@ -64,20 +72,22 @@ static int see(void *arg, const struct listing_entry *e, uint64_t next)
 static void test_each_goes_on_where_it_stopped(void **state)
 {
 	struct seen seen = {.stop_after = 700};
+	struct listing_range *range;
 	struct listing *l;
 	char key[40];
 
 	(void)state;
-	assert_int_equal(listing_new("d/", 0, &l), 0);
+	range = begin("d/", &l);
 	assert_int_equal(listing_each(l, 0, true, NULL, see, &seen), LISTING_E_WAIT);
 	for (int i = 0; i < 3000; i++) {
 		snprintf(key, sizeof(key), "d/n%06d", i);
-		add(l, key, (uint64_t)i);
+		add(range, key, (uint64_t)i);
 	}
 	assert_int_equal(listing_each(l, 0, true, NULL, see, &seen), 7);
 	assert_int_equal(listing_each(l, seen.next, false, NULL, see, &seen),
 			 LISTING_E_WAIT);
 	assert_int_equal(seen.count, 3000);
+	listing_range_done(range);
 	listing_done(l, 0);
 	assert_int_equal(listing_each(l, seen.next, false, NULL, see, &seen),
 			 LISTING_E_END);
@@ -87,59 +97,60 @@ static void test_each_goes_on_where_it_stopped(void **state)
 static void test_byte_order_decides_before_the_end(void **state)
 {
 	struct listing_entry e;
+	struct listing_range *range;
 	struct listing *l;
 
 	(void)state;
-	assert_int_equal(listing_new("", 0, &l), 0);
-	add(l, "a", 1);
-	assert_int_equal(listing_find(l, "a", &e), LISTING_E_WAIT); /* "a/" may come */
-	add(l, "a-b", 2);
-	assert_int_equal(listing_find(l, "a", &e), LISTING_E_WAIT);
-	add(l, "a/", 0);
-	assert_int_equal(listing_find(l, "a", &e), 0);
+	range = begin("", &l);
+	add(range, "a", 1);
+	assert_int_equal(listing_find(l, "a", true, &e),
+			 LISTING_E_WAIT); /* "a/" may come */
+	add(range, "a-b", 2);
+	assert_int_equal(listing_find(l, "a", true, &e), LISTING_E_WAIT);
+	add(range, "a/", 0);
+	assert_int_equal(listing_find(l, "a", true, &e), 0);
 	assert_true(e.attr.is_dir);
-	assert_int_equal(listing_find(l, "a0", &e), LISTING_E_WAIT);
-	add(l, "b", 3);
-	assert_int_equal(listing_find(l, "a0", &e), LISTING_E_END);
-	assert_int_equal(listing_find(l, "a-b", &e), 0);
-	assert_int_equal(listing_find(l, "b", &e), LISTING_E_WAIT);
+	assert_int_equal(listing_find(l, "a0", true, &e), LISTING_E_WAIT);
+	add(range, "b", 3);
+	assert_int_equal(listing_find(l, "a0", true, &e), LISTING_E_END);
+	assert_int_equal(listing_find(l, "a-b", true, &e), 0);
+	assert_int_equal(listing_find(l, "b", true, &e), LISTING_E_WAIT);
 	assert_int_equal(listing_facts(l).shadowed, 1);
+	listing_range_done(range);
 	listing_done(l, 0);
-	assert_int_equal(listing_find(l, "b", &e), 0);
+	assert_int_equal(listing_find(l, "b", true, &e), 0);
 	listing_put(l);
 }
 
-static void test_a_store_without_order_decides_nothing_early(void **state)
+static void test_a_store_without_order_is_refused(void **state)
 {
-	struct listing_entry e;
+	struct origin_attr attr = {0};
+	struct listing_range *range;
 	struct listing *l;
 
 	(void)state;
-	assert_int_equal(listing_new("", 0, &l), 0);
-	add(l, "m", 1);
-	add(l, "c", 2);
-	add(l, "x", 3);
-	assert_int_equal(listing_find(l, "d", &e), LISTING_E_WAIT);
-	add(l, "d", 4);
-	add(l, "m", 1); /* twice: shown once */
-	listing_done(l, 0);
-	assert_int_equal(listing_find(l, "d", &e), 0);
-	assert_int_equal(listing_facts(l).count, 4);
+	range = begin("", &l);
+	add(range, "c", 1);
+	add(range, "m", 1);
+	add(range, "m", 1); /* twice: shown once */
+	assert_int_equal(listing_add(range, "d", 1, &attr), -EBADMSG);
+	assert_int_equal(listing_facts(l).count, 2);
 	listing_put(l);
 }
 
 static void test_a_failed_listing_says_so_after_what_it_has(void **state)
 {
 	struct listing_entry e;
+	struct listing_range *range;
 	struct listing *l;
 
 	(void)state;
-	assert_int_equal(listing_new("", 0, &l), 0);
-	add(l, "a", 1);
+	range = begin("", &l);
+	add(range, "a", 1);
 	listing_done(l, -ECONNRESET);
 	assert_int_equal(listing_at(l, 0, true, NULL, &e), 0);
 	assert_int_equal(listing_at(l, 1, true, NULL, &e), -ECONNRESET);
-	assert_int_equal(listing_find(l, "zzz", &e), LISTING_E_WAIT);
+	assert_int_equal(listing_find(l, "zzz", true, &e), LISTING_E_WAIT);
 	listing_put(l);
 }
 
@@ -150,7 +161,7 @@ static void test_waiting_for_more_ends_by_the_deadline(void **state)
 	struct listing *l;
 
 	(void)state;
-	assert_int_equal(listing_new("", 0, &l), 0);
+	begin("", &l);
 	assert_int_equal(listing_at(l, 0, true, NULL, &e), LISTING_E_WAIT);
 	assert_int_equal(listing_at(l, 0, false, &w, &e), -ETIMEDOUT);
 	listing_put(l);
@@ -159,6 +170,6 @@ static void test_waiting_for_more_ends_by_the_deadline(void **state)
 TEST_MAIN(cmocka_unit_test(test_entries_come_back_as_they_were_given),
 	  cmocka_unit_test(test_each_goes_on_where_it_stopped),
 	  cmocka_unit_test(test_byte_order_decides_before_the_end),
-	  cmocka_unit_test(test_a_store_without_order_decides_nothing_early),
+	  cmocka_unit_test(test_a_store_without_order_is_refused),
 	  cmocka_unit_test(test_a_failed_listing_says_so_after_what_it_has),
 	  cmocka_unit_test(test_waiting_for_more_ends_by_the_deadline))
