@@ -57,7 +57,7 @@ double split_position(const struct split *s, const char *key)
 
 	if (!key)
 		return 1;
-	for (size_t i = s->base; key[i] && i < s->base + POSITION_DIGITS; i++) {
+	for (size_t i = s->base; i < s->base + POSITION_DIGITS && key[i]; i++) {
 		unsigned int of;
 		unsigned int less = rank(seen_at(s, i), (unsigned char)key[i], &of);
 

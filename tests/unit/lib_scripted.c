@@ -24,6 +24,7 @@ struct scripted_job {
 	void *sink_arg;
 	origin_entry_fn entry;
 	void *entry_arg;
+	int extra; /* the next one */
 };
 
 static bool spend(atomic_int *counter)
@@ -91,26 +92,35 @@ static int pass(void *arg, uint64_t off, const void *data, size_t n)
 	return r;
 }
 
+/* The extra entries that come before `key` (NULL: all that are left), in their order. */
+static int list_extra(struct scripted_job *job, const char *key)
+{
+	struct scripted *s = job->owner;
+	int r = 0;
+
+	for (; r == 0 && job->extra < s->extra_count; job->extra++) {
+		const char *extra = s->extra[job->extra].key;
+		struct origin_attr attr = {.size = 1,
+					   .is_dir = s->extra[job->extra].is_dir};
+
+		if (strcmp(s->extra[job->extra].prefix, job->req->key) != 0)
+			continue;
+		if (key && strcmp(extra, key) >= 0)
+			break;
+		r = job->entry(job->entry_arg, extra, strlen(extra), &attr);
+	}
+	return r;
+}
+
 static int pass_entry(void *arg, const char *key, size_t key_len,
 		      const struct origin_attr *attr)
 {
 	struct scripted_job *job = arg;
 	struct origin_attr copy = *attr;
+	int r = list_extra(job, key);
 
 	trim_attr(job->owner, &copy);
-	return job->entry(job->entry_arg, key, key_len, &copy);
-}
-
-static void list_extra(struct scripted_job *job)
-{
-	struct scripted *s = job->owner;
-
-	for (int i = 0; i < s->extra_count; i++) {
-		struct origin_attr attr = {.size = 1, .is_dir = s->extra[i].is_dir};
-
-		if (!strcmp(s->extra[i].prefix, job->req->key))
-			pass_entry(job, s->extra[i].key, strlen(s->extra[i].key), &attr);
-	}
+	return r < 0 ? r : job->entry(job->entry_arg, key, key_len, &copy);
 }
 
 static void finish(struct scripted_job *job, int r)
@@ -160,7 +170,7 @@ static void run(struct scripted_job *job)
 		inner.if_match = NULL;
 	origin_call(s->inner, &inner);
 	if (req->op == ORIGIN_LIST && inner.result == 0 && !inner.list.truncated)
-		list_extra(job);
+		list_extra(job, NULL);
 	trim_attr(s, &inner.attr);
 	req->attr = inner.attr;
 	req->received = inner.received;

@@ -39,7 +39,8 @@ struct scripted {
 	atomic_bool no_crc;      /* the store gives no CRC-64 */
 	atomic_bool no_etag;     /* nor ETags */
 
-	/* Entries that LIST of this prefix gives besides: keys no well-behaved client makes. */
+	/* Entries that LIST of this prefix gives besides: keys no well-behaved client makes.
+	 * In the order of keys; such a listing is one page. */
 	struct {
 		const char *prefix, *key;
 		bool is_dir;

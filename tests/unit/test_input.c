@@ -160,9 +160,9 @@ static void test_keys_that_are_no_paths_are_hidden_and_counted(void **state)
 		const char *prefix, *key;
 		bool is_dir;
 	} evil[] = {
-		{"", "..", false},     {"", "../", true},   {"", "./", true},
-		{"", "/", true},       {"d/", "d//", true}, {"d/", "d/.", false},
-		{"d/", "d/../", true},
+		{"", "..", false},   {"", "../", true},    {"", "./", true},
+		{"", "/", true},     {"d/", "d/.", false}, {"d/", "d/../", true},
+		{"d/", "d//", true},
 	};
 	struct input_stats stats;
 	struct tree_attr attr;
