@@ -6,17 +6,16 @@
  *
  *   rawhttp range URL SIZE FILE CONNECTIONS RANGE    one object in ranges, into FILE
  *   rawhttp files LIST DIR CONNECTIONS               each URL of LIST into a file of DIR
+ *   rawhttp list URL PAGES                           pages of 1000 keys, one after the other
  *
- * Prints one JSON line: bytes, seconds, CPU seconds.
+ * Prints one JSON line: bytes (list: keys), seconds, CPU seconds.
  */
+#include "tests/bench/bench.h"
+
 #include <curl/curl.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES (512 << 10)
@@ -32,27 +31,21 @@ struct job {
 	const char *url; /* range mode */
 	long long size, range, next;
 	int out;
-	char **urls; /* files mode */
-	size_t url_count, url_next;
+	struct bench_lines urls; /* files mode */
+	long url_next;
 	const char *dir;
 	long long bytes;
 };
 
-static double now(void)
+static void check_answer(CURL *easy, CURLcode result)
 {
-	struct timespec t;
+	long status = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static double cpu_seconds(void)
-{
-	struct rusage u;
-
-	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+	if (result == CURLE_OK && status / 100 == 2)
+		return;
+	fprintf(stderr, "rawhttp: %s, status %ld\n", curl_easy_strerror(result), status);
+	exit(1);
 }
 
 static size_t receive(char *p, size_t size, size_t n, void *user)
@@ -70,13 +63,13 @@ static bool start(struct job *j, struct slot *s)
 {
 	char text[4096];
 
-	if (j->urls) {
-		if (j->url_next == j->url_count)
+	if (j->urls.items) {
+		if (j->url_next == j->urls.count)
 			return false;
-		snprintf(text, sizeof(text), "%s/%zu", j->dir, j->url_next);
+		snprintf(text, sizeof(text), "%s/%ld", j->dir, j->url_next);
 		s->fd = open(text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 		s->at = 0;
-		curl_easy_setopt(s->easy, CURLOPT_URL, j->urls[j->url_next++]);
+		curl_easy_setopt(s->easy, CURLOPT_URL, j->urls.items[j->url_next++]);
 	} else {
 		long long last = j->next + j->range - 1;
 
@@ -91,25 +84,31 @@ static bool start(struct job *j, struct slot *s)
 		curl_easy_setopt(s->easy, CURLOPT_URL, j->url);
 		curl_easy_setopt(s->easy, CURLOPT_RANGE, text);
 	}
-	return s->fd >= 0 && curl_multi_add_handle(j->multi, s->easy) == CURLM_OK;
+	if (s->fd < 0)
+		bench_fail(text);
+	return curl_multi_add_handle(j->multi, s->easy) == CURLM_OK;
 }
 
 static void finish(struct job *j, struct slot *s, CURLcode result)
 {
 	curl_off_t got = 0;
-	long status = 0;
 
+	check_answer(s->easy, result);
 	curl_easy_getinfo(s->easy, CURLINFO_SIZE_DOWNLOAD_T, &got);
-	curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (result != CURLE_OK || status / 100 != 2) {
-		fprintf(stderr, "rawhttp: %s, status %ld\n", curl_easy_strerror(result),
-			status);
-		exit(1);
-	}
 	j->bytes += got;
 	curl_multi_remove_handle(j->multi, s->easy);
-	if (j->urls)
+	if (j->urls.items)
 		close(s->fd);
+}
+
+static void prepare(struct slot *s)
+{
+	s->easy = curl_easy_init();
+	curl_easy_setopt(s->easy, CURLOPT_WRITEFUNCTION, receive);
+	curl_easy_setopt(s->easy, CURLOPT_WRITEDATA, s);
+	curl_easy_setopt(s->easy, CURLOPT_PRIVATE, s);
+	curl_easy_setopt(s->easy, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
+	curl_easy_setopt(s->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
 }
 
 static void fetch(struct job *j, int connections)
@@ -119,15 +118,8 @@ static void fetch(struct job *j, int connections)
 
 	j->multi = curl_multi_init();
 	for (int i = 0; i < connections; i++) {
-		struct slot *s = &slots[i];
-
-		s->easy = curl_easy_init();
-		curl_easy_setopt(s->easy, CURLOPT_WRITEFUNCTION, receive);
-		curl_easy_setopt(s->easy, CURLOPT_WRITEDATA, s);
-		curl_easy_setopt(s->easy, CURLOPT_PRIVATE, s);
-		curl_easy_setopt(s->easy, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
-		curl_easy_setopt(s->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
-		start(j, s);
+		prepare(&slots[i]);
+		start(j, &slots[i]);
 	}
 	do {
 		CURLMsg *message;
@@ -152,51 +144,92 @@ static void fetch(struct job *j, int connections)
 	free(slots);
 }
 
-static int read_list(struct job *j, const char *path)
+/* ---- listing --------------------------------------------------------------------------- */
+
+struct page {
+	char *text;
+	size_t len, size;
+};
+
+static size_t collect(char *p, size_t size, size_t n, void *user)
 {
-	FILE *f = fopen(path, "re");
-	char line[4096];
+	struct page *page = user;
 
-	if (!f)
-		return -1;
-	while (fgets(line, sizeof(line), f)) {
-		char **grown = realloc(j->urls, (j->url_count + 1) * sizeof(char *));
-
-		if (!grown)
-			abort();
-		j->urls = grown;
-		line[strcspn(line, "\n")] = '\0';
-		j->urls[j->url_count++] = strdup(line);
+	n *= size;
+	if (page->len + n + 1 > page->size) {
+		page->size = 2 * (page->len + n + 1);
+		page->text = realloc(page->text, page->size);
+		if (!page->text)
+			bench_fail("realloc");
 	}
-	fclose(f);
-	return 0;
+	memcpy(page->text + page->len, p, n);
+	page->len += n;
+	page->text[page->len] = '\0';
+	return n;
+}
+
+/* Counts the keys; the last one into `last`. */
+static long long read_page(const struct page *page, char *last, size_t size)
+{
+	long long count = 0;
+
+	for (const char *at = page->text; at && (at = strstr(at, "<Key>")); count++) {
+		at += 5;
+		snprintf(last, size, "%.*s", (int)strcspn(at, "<"), at);
+	}
+	return count;
+}
+
+/* As a client without any parallelism must: each page asks for what follows the last. */
+static long long list(const char *url, long pages)
+{
+	CURL *easy = curl_easy_init();
+	struct page page = {0};
+	char last[1100] = "", target[4096];
+	long long total = 0, got = 1;
+
+	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, collect);
+	curl_easy_setopt(easy, CURLOPT_WRITEDATA, &page);
+	for (long i = 0; i < pages && got > 0; i++) {
+		char *escaped = curl_easy_escape(easy, last, 0);
+
+		snprintf(target, sizeof(target),
+			 "%s?list-type=2&max-keys=1000&start-after=%s", url, escaped);
+		curl_free(escaped);
+		page.len = 0;
+		curl_easy_setopt(easy, CURLOPT_URL, target);
+		check_answer(easy, curl_easy_perform(easy));
+		got = read_page(&page, last, sizeof(last));
+		total += got;
+	}
+	curl_easy_cleanup(easy);
+	free(page.text);
+	return total;
 }
 
 int main(int argc, char **argv)
 {
 	struct job j = {.out = -1};
-	int connections;
 	double began;
 
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+	began = bench_now();
 	if (argc == 7 && !strcmp(argv[1], "range")) {
 		j.url = argv[2];
 		j.size = atoll(argv[3]);
 		j.out = open(argv[4], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-		connections = atoi(argv[5]);
 		j.range = atoll(argv[6]);
+		fetch(&j, atoi(argv[5]));
 	} else if (argc == 5 && !strcmp(argv[1], "files")) {
-		if (read_list(&j, argv[2]) < 0)
-			return 1;
+		bench_read_lines(&j.urls, argv[2]);
 		j.dir = argv[3];
-		connections = atoi(argv[4]);
+		fetch(&j, atoi(argv[4]));
+	} else if (argc == 4 && !strcmp(argv[1], "list")) {
+		j.bytes = list(argv[2], atol(argv[3]));
 	} else {
 		fprintf(stderr, "usage: see the head of rawhttp.c\n");
 		return 64;
 	}
-	curl_global_init(CURL_GLOBAL_DEFAULT);
-	began = now();
-	fetch(&j, connections);
-	printf("{\"bytes\":%lld,\"seconds\":%.6f,\"cpu\":%.6f}\n", j.bytes, now() - began,
-	       cpu_seconds());
+	bench_report(j.bytes, began);
 	return 0;
 }

@@ -2,55 +2,40 @@
 /*
  * The client of the read benchmarks: the same accesses on any directory.
  *
- *   reader seq FILE BLOCK              read() from start to end
+ *   reader seq FILE BLOCK PASSES              read() from start to end, PASSES times
  *   reader random FILE BLOCK COUNT THREADS    pread() at random aligned offsets
- *   reader mmap FILE                   touches every page in order
- *   reader files LIST THREADS          open, read whole, close each path of LIST, in order
- *   reader stat LIST THREADS           lstat each path of LIST
+ *   reader mmap FILE PASSES                   reads all of it through memory
+ *   reader files LIST THREADS PASSES          open, read whole, close each path of LIST,
+ *                                             in its order
+ *   reader dir DIR THREADS                    the same for the files of DIR, after and in
+ *                                             the order of a listing
+ *   reader list DIR                           every entry of DIR and its attributes
  *
- * Prints one JSON line: bytes (or items), seconds, CPU seconds of this process.
+ * Prints one JSON line: bytes (list: entries), seconds, CPU seconds of this process.
  */
+#include "tests/bench/bench.h"
+
+#include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define THREADS_MAX 64
+#define FILE_BUFFER (256u << 10)
 
 struct work {
 	const char *path;
-	size_t block;
-	long count; /* per run, shared by the threads */
-	char **list;
-	long list_count;
-	int stat_only;
 	off_t size;
+	size_t block;
+	long count; /* reads, or files, of all threads together */
+	struct bench_lines list;
 	atomic_long next;
 	atomic_llong bytes;
-	atomic_long failures;
 };
-
-static double seconds_of(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
 
 static uint64_t mix(uint64_t x)
 {
@@ -60,22 +45,29 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
+static int open_file(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		bench_fail(path);
+	return fd;
+}
+
 static void *random_reads(void *arg)
 {
 	struct work *w = arg;
-	char *p = malloc(w->block);
-	int fd = open(w->path, O_RDONLY | O_CLOEXEC);
 	uint64_t blocks = (uint64_t)w->size / w->block;
+	char *p = malloc(w->block);
+	int fd = open_file(w->path);
 	long i;
 
-	if (fd < 0 || !p || !blocks)
-		fail(w->path);
-	while ((i = atomic_fetch_add(&w->next, 1)) < w->count) {
+	while (p && blocks && (i = atomic_fetch_add(&w->next, 1)) < w->count) {
 		ssize_t r = pread(fd, p, w->block,
 				  (off_t)(mix((uint64_t)i) % blocks * w->block));
 
-		if (r < 0)
-			fail(w->path);
+		if (r != (ssize_t)w->block)
+			bench_fail(w->path);
 		atomic_fetch_add(&w->bytes, r);
 	}
 	close(fd);
@@ -85,108 +77,122 @@ static void *random_reads(void *arg)
 
 static long long read_whole(const char *path, char *p, size_t n)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open_file(path);
 	long long total = 0;
 	ssize_t r;
 
-	if (fd < 0)
-		return -1;
 	while ((r = read(fd, p, n)) > 0)
 		total += r;
+	if (r < 0)
+		bench_fail(path);
 	close(fd);
-	return r < 0 ? -1 : total;
+	return total;
 }
 
 static void *list_reads(void *arg)
 {
 	struct work *w = arg;
-	size_t n = 256 << 10;
-	char *p = malloc(n);
+	char *p = malloc(FILE_BUFFER);
 	long i;
 
-	while ((i = atomic_fetch_add(&w->next, 1)) < w->list_count) {
-		struct stat st;
-		long long r = w->stat_only ? lstat(w->list[i], &st)
-					   : read_whole(w->list[i], p, n);
-
-		if (r < 0)
-			fail(w->list[i]);
-		atomic_fetch_add(&w->bytes, w->stat_only ? 1 : r);
-	}
+	while (p && (i = atomic_fetch_add(&w->next, 1)) < w->count)
+		atomic_fetch_add(&w->bytes, read_whole(w->list.items[i % w->list.count],
+						       p, FILE_BUFFER));
 	free(p);
 	return NULL;
 }
 
-static void in_threads(struct work *w, int count, void *(*run)(void *))
+static void sequential(struct work *w, int passes)
 {
-	pthread_t threads[THREADS_MAX];
+	char *p = malloc(w->block);
 
-	if (count < 1 || count > THREADS_MAX)
-		count = 1;
-	for (int i = 0; i < count; i++)
-		if (pthread_create(&threads[i], NULL, run, w))
-			fail("pthread_create");
-	for (int i = 0; i < count; i++)
-		pthread_join(threads[i], NULL);
+	for (int i = 0; p && i < passes; i++)
+		w->bytes += read_whole(w->path, p, w->block);
+	free(p);
 }
 
-static void map_and_touch(struct work *w)
+static void read_mapped(struct work *w, int passes)
 {
-	int fd = open(w->path, O_RDONLY | O_CLOEXEC);
-	const volatile unsigned char *p;
-	unsigned int sum = 0;
+	size_t words = (size_t)w->size / sizeof(uint64_t);
+	uint64_t sum = 0;
 
-	p = fd < 0 ? MAP_FAILED
-		   : mmap(NULL, (size_t)w->size, PROT_READ, MAP_SHARED, fd, 0);
-	if (p == MAP_FAILED)
-		fail(w->path);
-	for (off_t i = 0; i < w->size; i += 4096)
-		sum += p[i];
-	atomic_fetch_add(&w->bytes, w->size);
-	w->failures = sum == 0xffffffff; /* the loop must not be optimised away */
-	close(fd);
-}
+	for (int i = 0; i < passes; i++) {
+		int fd = open_file(w->path);
+		uint64_t *p = mmap(NULL, (size_t)w->size, PROT_READ, MAP_SHARED, fd, 0);
 
-static void read_list(struct work *w, const char *path)
-{
-	FILE *f = fopen(path, "re");
-	char line[4096];
-
-	if (!f)
-		fail(path);
-	while (fgets(line, sizeof(line), f)) {
-		w->list = realloc(w->list, (size_t)(w->list_count + 1) * sizeof(char *));
-		line[strcspn(line, "\n")] = '\0';
-		w->list[w->list_count++] = strdup(line);
+		if (p == MAP_FAILED)
+			bench_fail(w->path);
+		for (size_t k = 0; k < words; k++)
+			sum += p[k];
+		munmap(p, (size_t)w->size);
+		close(fd);
+		w->bytes += w->size;
 	}
-	fclose(f);
+	if (sum == 1) /* the loop must not be optimised away */
+		puts("");
 }
 
-static void measure(struct work *w, int argc, char **argv)
+static void list_names(struct work *w)
+{
+	DIR *dir = opendir(w->path);
+	struct dirent *entry;
+
+	if (!dir)
+		bench_fail(w->path);
+	while ((entry = readdir(dir))) {
+		char path[4096];
+
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", w->path, entry->d_name);
+		bench_add_line(&w->list, strdup(path));
+	}
+	closedir(dir);
+}
+
+/* What `ls -l` asks for, without its formatting. */
+static void list_directory(struct work *w)
+{
+	DIR *dir = opendir(w->path);
+	struct dirent *entry;
+	struct stat st;
+
+	if (!dir)
+		bench_fail(w->path);
+	while ((entry = readdir(dir))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			bench_fail(entry->d_name);
+		w->bytes++;
+	}
+	closedir(dir);
+}
+
+static bool measure(struct work *w, int argc, char **argv)
 {
 	const char *mode = argv[1];
-	int threads = 1;
 
-	if (!strcmp(mode, "seq") && argc == 4) {
-		char *p = malloc(w->block);
-
-		w->bytes = read_whole(w->path, p, w->block);
-		if (w->bytes < 0)
-			fail(w->path);
-		free(p);
+	if (!strcmp(mode, "seq") && argc == 5) {
+		sequential(w, atoi(argv[4]));
 	} else if (!strcmp(mode, "random") && argc == 6) {
 		w->count = atol(argv[4]);
-		threads = atoi(argv[5]);
-		in_threads(w, threads, random_reads);
-	} else if (!strcmp(mode, "mmap") && argc == 3) {
-		map_and_touch(w);
-	} else if ((!strcmp(mode, "files") || !strcmp(mode, "stat")) && argc == 4) {
-		w->stat_only = mode[0] == 's';
-		in_threads(w, atoi(argv[3]), list_reads);
+		bench_threads(atoi(argv[5]), random_reads, w);
+	} else if (!strcmp(mode, "mmap") && argc == 4) {
+		read_mapped(w, atoi(argv[3]));
+	} else if (!strcmp(mode, "files") && argc == 5) {
+		w->count = w->list.count * atol(argv[4]);
+		bench_threads(atoi(argv[3]), list_reads, w);
+	} else if (!strcmp(mode, "dir") && argc == 4) {
+		list_names(w);
+		w->count = w->list.count;
+		bench_threads(atoi(argv[3]), list_reads, w);
+	} else if (!strcmp(mode, "list") && argc == 3) {
+		list_directory(w);
 	} else {
-		fprintf(stderr, "usage: see the head of reader.c\n");
-		exit(64);
+		return false;
 	}
+	return true;
 }
 
 int main(int argc, char **argv)
@@ -195,17 +201,17 @@ int main(int argc, char **argv)
 	struct stat st = {0};
 	double began;
 
-	if (argc < 3)
-		return 64;
-	if (!strcmp(argv[1], "files") || !strcmp(argv[1], "stat"))
-		read_list(&w, w.path);
-	else if (stat(w.path, &st) < 0)
-		fail(w.path);
+	if (argc > 2 && !strcmp(argv[1], "files"))
+		bench_read_lines(&w.list, w.path);
+	else if (argc > 2 && stat(w.path, &st) < 0)
+		bench_fail(w.path);
 	w.size = st.st_size;
-	w.block = argc > 3 ? strtoul(argv[3], NULL, 10) : 1 << 20;
-	began = seconds_of(CLOCK_MONOTONIC);
-	measure(&w, argc, argv);
-	printf("{\"bytes\":%lld,\"seconds\":%.6f,\"cpu\":%.6f}\n", (long long)w.bytes,
-	       seconds_of(CLOCK_MONOTONIC) - began, seconds_of(CLOCK_PROCESS_CPUTIME_ID));
+	w.block = argc > 3 ? strtoul(argv[3], NULL, 10) : 0;
+	began = bench_now();
+	if (argc < 3 || !measure(&w, argc, argv)) {
+		fprintf(stderr, "usage: see the head of reader.c\n");
+		return 64;
+	}
+	bench_report(w.bytes, began);
 	return 0;
 }
