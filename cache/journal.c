@@ -34,7 +34,7 @@
 #include "fs/base/lock.h"
 #include "fs/base/log.h"
 
-#define LOG_SIZE_MIN (4u << 20)
+#define LOG_SIZE_MIN (16u << 20)
 #define SNAPSHOT_FRAME_SIZE (1u << 20) /* a snapshot is cut into frames of about this */
 
 struct journal {

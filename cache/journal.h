@@ -31,7 +31,7 @@ struct journal_config {
 	int dirfd;             /* <state>/journal; borrowed */
 	int quarantine_fd;     /* <state>/quarantine; borrowed */
 	const char *source;    /* what the state belongs to; borrowed */
-	uint64_t log_size_min; /* bytes of log before a new segment; 0: 4 MiB */
+	uint64_t log_size_min; /* bytes of log before a new segment; 0: 16 MiB */
 	void *arg;
 	/* Called by journal_open(), once per record. Negative ends the open. */
 	int (*replay)(void *arg, const struct record *r);

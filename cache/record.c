@@ -10,7 +10,7 @@
 #include "fs/base/check.h"
 
 static const char *const type_names[] = {
-	"none", "node", "drop", "begin", "part", "end", "snapshot", "closed",
+	"none", "node", "drop", "begin", "part", "end", "snapshot", "closed", "data",
 };
 static_assert(sizeof(type_names) / sizeof(*type_names) == RECORD_TYPE_N, "record types");
 
@@ -91,6 +91,11 @@ void record_encode(struct buf *b, const struct record *r)
 		put_u64(b, r->size);
 		put_u64(b, r->crc64);
 		put_string(b, r->etag);
+		break;
+	case RECORD_DATA:
+		put_u64(b, r->version);
+		put_u64(b, r->content_size);
+		buf_append(b, r->data, (size_t)r->content_size);
 		break;
 	default:
 		break;
@@ -203,6 +208,11 @@ static void get_fields(struct reader *in, struct record *r)
 		r->etag = get_string(in);
 		in->bad |= r->part == 0 || r->part > ORIGIN_PART_COUNT_MAX ||
 			   strlen(r->etag) >= ORIGIN_ETAG_MAX;
+		break;
+	case RECORD_DATA:
+		r->version = get_u64(in);
+		r->content_size = get_u64(in);
+		r->data = take(in, r->content_size);
 		break;
 	case RECORD_DROP:
 	case RECORD_END:

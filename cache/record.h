@@ -5,7 +5,8 @@
  *
  * A NODE record is the whole state of one node of /output, so that the last one wins and
  * replaying any of them twice changes nothing. DROP takes the node away again. BEGIN, PART
- * and END are the life of a multipart upload of that node.
+ * and END are the life of a multipart upload of that node. DATA comes in the same
+ * transaction as the NODE that acknowledges the version.
  */
 #pragma once
 
@@ -25,6 +26,7 @@ enum record_type {
 	RECORD_END,      /* the upload is finished or given up */
 	RECORD_SNAPSHOT, /* all records before it in this file are a complete state */
 	RECORD_CLOSED,   /* written last by an orderly exit */
+	RECORD_DATA,     /* the bytes of a version, when they are few */
 	RECORD_TYPE_N
 };
 const char *record_type_name(enum record_type type);
@@ -44,6 +46,7 @@ enum record_flag {
 	RECORD_HAS_CONTENT = 1 << 3, /* `content` names an acknowledged version */
 	RECORD_HAS_STORED = 1 << 4,  /* `stored_*` names an object of the store */
 	RECORD_STORED_CRC = 1 << 5,  /* stored_crc64 is known */
+	RECORD_CARRIED = 1 << 6,     /* a DATA record has the acknowledged version */
 };
 
 /* Strings are borrowed from the encoder's caller, or point into the decoded bytes; they
@@ -62,13 +65,16 @@ struct record {
 	uint64_t version;        /* of the acknowledged content, counted per node */
 	uint64_t stored_version; /* the one that the store has */
 	uint64_t content;        /* id of the staged file */
-	uint64_t content_size;   /* bytes of it that belong to the version */
+	uint64_t content_size;   /* bytes of it that belong to the version; of `data` */
 	int64_t pending_ns;      /* real time since which something is to be sent */
 	const char *target;      /* of a symbolic link */
 	const char *stored_key;
 	const char *stored_etag;
 	uint64_t stored_size, stored_crc64;
 	int64_t stored_mtime_ns;
+
+	/* DATA, with version and content_size */
+	const char *data;
 
 	/* BEGIN, PART */
 	const char *key;

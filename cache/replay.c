@@ -150,7 +150,7 @@ static int check_source(const struct journal_config *config,
 {
 	if (!segment->has_header)
 		return 0;
-	if (segment->version != 1)
+	if (segment->version == 0 || segment->version > SEGMENT_VERSION_MAX)
 		return why_set(
 			why, err_origin(-EINVAL),
 			"state was written by a newer version (journal format %u): "

@@ -27,7 +27,7 @@
 #define FRAME_MAGIC 0x464a4c53u /* "SLJF" */
 #define FRAME_ALIGN 512u        /* a frame shares no sector with the one before it */
 #define ALLOCATE_STEP (4u << 20)
-#define FORMAT_VERSION 1u
+#define FORMAT_VERSION 2u /* 2: records of type DATA */
 
 struct frame {
 	uint32_t magic;

@@ -19,6 +19,8 @@
 #define SEGMENT_NAME_MAX 32
 #define SEGMENT_PAYLOAD_MAX (256u << 20)
 
+#define SEGMENT_VERSION_MAX 2 /* the newest format that can be read; 1 is the oldest */
+
 struct segment;
 
 /* Creates "<generation>.new" in the directory (borrowed) and writes frame 0, which names

@@ -4,6 +4,11 @@
  * → gone. A failed sync makes it dead, which is no state of its life: it can still be read
  * as far as the page cache goes, and is removed like any other.
  *
+ * A file that the journal never named may go back to `spares` when its content goes, and is
+ * cut to nothing when it is taken again: to make and remove a file costs more than to write
+ * a small one. One that was passed through may still be mapped by a program, which outlives
+ * its last close: it is taken only if a lease shows that nobody else has it open.
+ *
  * On close: what is doomed and not yet durable-forgotten stays on disk; the next start
  * sweeps it.
  */
@@ -36,17 +41,24 @@
 #define SPACE_AGE_MS 200 /* how old an answer of statvfs() may be */
 #define ID_NAME_MAX 24
 #define CRC_BLOCK (256u << 10)
+#define CARRY_TOTAL_MAX (64u << 20)
+#define SPARES_MAX 64
 
 struct content {
 	struct stage *stage;
 	uint64_t id;
 	UT_hash_handle hh;  /* stage->contents */
-	struct list doomed; /* stage->doomed when no reference is left */
+	struct list doomed; /* stage->doomed or ->spares when no reference is left */
 	int references;     /* stage->lock */
 	int pins;           /* stage->lock; fd is open while > 0 */
 	int fd;
 	uint64_t after;           /* doomed: journal sequence to wait for */
 	atomic_bool dead;         /* a sync failed */
+	bool recorded;            /* stage->lock: the journal may name it */
+	bool small;               /* stage->lock: its bytes were carried */
+	uint64_t number;          /* of its file, counted from 1 as they are made */
+	char *bytes;              /* carried: there is no file */
+	size_t size;              /* of `bytes` */
 	_Atomic uint64_t counted; /* bytes of it in stage->used */
 };
 
@@ -56,7 +68,11 @@ struct stage {
 	struct content *contents; /* by id */
 	struct list doomed;
 	uint64_t next_id;
-	uint64_t created, synced;  /* files made; those whose names are durable */
+	uint64_t created, synced; /* files made; those whose names are durable */
+	uint64_t named;           /* all up to here that the journal names */
+	uint64_t carried;         /* bytes */
+	struct list spares;       /* of contents, the oldest first */
+	int spare_count;
 	_Atomic int64_t used;      /* bytes, by the owner's account */
 	_Atomic uint64_t space_ms; /* when `available` was asked for */
 	_Atomic uint64_t available;
@@ -76,8 +92,11 @@ int stage_new(const struct stage_config *config, struct stage **out)
 	s->config = *config;
 	if (s->config.disk_reserve == 0)
 		s->config.disk_reserve = DISK_RESERVE;
+	if (s->config.carry_max == 0)
+		s->config.carry_max = CARRY_TOTAL_MAX;
 	lock_init(&s->lock);
 	list_init(&s->doomed);
+	list_init(&s->spares);
 	s->next_id = 1;
 	*out = s;
 	return 0;
@@ -87,6 +106,7 @@ static void content_free(struct content *c)
 {
 	if (c->fd >= 0)
 		close(c->fd);
+	free(c->bytes);
 	free(c);
 }
 
@@ -98,7 +118,9 @@ struct stage *stage_free(struct stage *s)
 		return NULL;
 	list_for_each_safe (it, next, &s->doomed)
 		content_free(container_of(it, struct content, doomed));
-	check(!s->contents);
+	check(!s->contents && s->carried == 0);
+	list_for_each_safe (it, next, &s->spares)
+		content_free(container_of(it, struct content, doomed));
 	lock_fini(&s->lock);
 	free(s);
 	return NULL;
@@ -118,10 +140,43 @@ static struct content *content_new(struct stage *s, uint64_t id, int fd)
 	return c;
 }
 
-int stage_create(struct stage *s, struct content **out)
+/* Whether nobody else has the file open or mapped. */
+static bool is_alone(int fd)
 {
-	char name[ID_NAME_MAX];
+	return fcntl(fd, F_SETLEASE, F_WRLCK) == 0 && fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
+}
+
+/* A file that was used before, empty again. */
+static struct content *take_spare(struct stage *s)
+{
+	struct content *c;
+	struct stat st;
+
+	lock_take(&s->lock);
+	c = s->spare_count > 0 ? list_first(&s->spares, struct content, doomed) : NULL;
+	if (c) {
+		list_remove(&c->doomed);
+		s->spare_count--;
+	}
+	lock_drop(&s->lock);
+	if (!c)
+		return NULL;
+	/* To cut it sets its times, as making it would. */
+	if (is_alone(c->fd) && fstat(c->fd, &st) == 0 && st.st_size > 0 &&
+	    ftruncate(c->fd, 0) == 0) {
+		c->references = 1;
+		c->small = false;
+		return c;
+	}
+	lock_scope(&s->lock);
+	list_push_back(&s->doomed, &c->doomed);
+	return NULL;
+}
+
+static int make_file(struct stage *s, struct content **out)
+{
 	struct content *c = content_new(s, 0, -1);
+	char name[ID_NAME_MAX];
 
 	if (!c)
 		return err_origin(-ENOMEM);
@@ -137,13 +192,66 @@ int stage_create(struct stage *s, struct content **out)
 		free(c);
 		return r;
 	}
-	c->pins = 1;
-	lock_take(&s->lock);
-	s->created++; /* now that the name is there for stage_sync_names() */
-	HASH_ADD(hh, s->contents, id, sizeof(c->id), c);
-	lock_drop(&s->lock);
+	lock_scope(&s->lock);
+	c->number = ++s->created; /* now that the name is there for stage_sync_names() */
 	*out = c;
 	return 0;
+}
+
+int stage_create(struct stage *s, struct content **out)
+{
+	struct content *c = take_spare(s);
+	int r = c ? 0 : make_file(s, &c);
+
+	if (r < 0)
+		return err_trace(r);
+	c->pins = 1;
+	lock_scope(&s->lock);
+	HASH_ADD(hh, s->contents, id, sizeof(c->id), c);
+	*out = c;
+	return 0;
+}
+
+int stage_carry(struct stage *s, char *bytes, size_t n, bool must, struct content **out)
+{
+	struct content *c = content_new(s, 0, -1);
+
+	if (!c)
+		return err_origin(-ENOMEM);
+	lock_take(&s->lock);
+	if (s->carried + n > s->config.carry_max && !must) {
+		lock_drop(&s->lock);
+		free(c);
+		return -ENOBUFS; /* not worth a trace: a file does as well */
+	}
+	s->carried += n;
+	lock_drop(&s->lock);
+	c->bytes = bytes;
+	c->size = n;
+	content_count(c, n);
+	*out = c;
+	return 0;
+}
+
+const char *content_carried(const struct content *c)
+{
+	return c->bytes;
+}
+
+void content_spare(struct content *c)
+{
+	lock_scope(&c->stage->lock);
+	c->small = true;
+}
+
+void content_record(struct content *c)
+{
+	struct stage *s = c->stage;
+
+	lock_scope(&s->lock);
+	c->recorded = true;
+	if (s->named < c->number)
+		s->named = c->number;
 }
 
 int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **out)
@@ -173,6 +281,7 @@ int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **ou
 	c = content_new(s, id, -1);
 	if (!c)
 		return err_origin(-ENOMEM);
+	c->recorded = true;
 	HASH_ADD(hh, s->contents, id, sizeof(c->id), c);
 	*out = c;
 	content_count(c, size);
@@ -239,6 +348,23 @@ struct content *content_get(struct content *c)
 	return c;
 }
 
+bool stage_has_spare(struct stage *s)
+{
+	lock_scope(&s->lock);
+	return s->spare_count > 0;
+}
+
+/* Keeps a content and its file for another use. Lock held. */
+static bool make_spare(struct stage *s, struct content *c)
+{
+	if (c->recorded || c->fd < 0 || !c->small || s->spare_count == SPARES_MAX ||
+	    atomic_load(&c->dead))
+		return false;
+	s->spare_count++;
+	list_push_back(&s->spares, &c->doomed);
+	return true;
+}
+
 struct content *content_put(struct content *c, uint64_t after)
 {
 	struct stage *s;
@@ -250,11 +376,23 @@ struct content *content_put(struct content *c, uint64_t after)
 	check(c->references > 0);
 	if (c->after < after)
 		c->after = after;
-	if (--c->references == 0) {
-		check(c->pins == 0);
-		HASH_DEL(s->contents, c);
-		list_push_back(&s->doomed, &c->doomed);
+	if (--c->references > 0)
+		return NULL;
+	check(c->pins == 0);
+	if (c->bytes) {
+		s->carried -= c->size;
+		content_count(c, 0);
+		content_free(c);
+		return NULL;
 	}
+	HASH_DEL(s->contents, c);
+	if (make_spare(s, c)) {
+		content_count(c, 0);
+		return NULL;
+	}
+	if (!c->recorded)
+		c->after = 0;
+	list_push_back(&s->doomed, &c->doomed);
 	return NULL;
 }
 
@@ -271,7 +409,7 @@ int content_pin(struct content *c)
 	/* The open is under the lock: local, rare, and it keeps one descriptor a file. */
 	lock_scope(&s->lock);
 	check(c->references > 0);
-	if (c->fd < 0) {
+	if (c->fd < 0 && !c->bytes) {
 		id_name(name, c->id);
 		c->fd = openat(s->config.dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 		if (c->fd < 0)
@@ -285,7 +423,8 @@ void content_unpin(struct content *c)
 {
 	lock_scope(&c->stage->lock);
 	check(c->pins > 0);
-	if (--c->pins == 0) {
+	/* A file that has no record goes back to the spares with its descriptor. */
+	if (--c->pins == 0 && c->recorded && c->fd >= 0) {
 		close(c->fd);
 		c->fd = -1;
 	}
@@ -341,7 +480,11 @@ int stage_copy(struct stage *s, struct content *from, uint64_t size, struct cont
 		return err_trace(r);
 	r = stage_create(s, &to);
 	if (r == 0) {
-		r = copy_range(from->fd, to->fd, size);
+		if (from->bytes)
+			r = size > from->size ? err_origin(-EBADMSG)
+					      : io_pwrite(to->fd, from->bytes, size, 0);
+		else
+			r = copy_range(from->fd, to->fd, size);
 		if (r == 0) {
 			content_count(to, size);
 			*out = to;
@@ -372,6 +515,22 @@ int content_sync(struct content *c)
 	return 0;
 }
 
+int content_check(struct content *c)
+{
+	int r;
+
+	if (atomic_load(&c->dead))
+		return err_origin(-EIO);
+	if (sync_file_range(c->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) == 0 ||
+	    errno == ESPIPE || errno == ENOSYS || errno == EINVAL)
+		return 0;
+	r = err_origin(-errno);
+	atomic_store(&c->dead, true);
+	log_error("a staged file could not be written id=%llu error=%s",
+		  (unsigned long long)c->id, strerror(-r));
+	return r;
+}
+
 bool content_is_dead(struct content *c)
 {
 	return atomic_load(&c->dead);
@@ -384,7 +543,7 @@ int stage_sync_names(struct stage *s)
 
 	lock_take(&s->lock);
 	upto = s->created;
-	r = s->synced == upto;
+	r = s->synced >= s->named;
 	lock_drop(&s->lock);
 	if (r)
 		return 0;

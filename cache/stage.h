@@ -4,7 +4,10 @@
  * number that is never used twice (cache/JOURNAL.md, "Stage").
  *
  * A content lives as long as someone holds a reference; then its file is removed, but not
- * before the journal has durably forgotten it: stage_reap() does that. Thread-safe.
+ * before the journal has durably forgotten it: stage_reap() does that.
+ *
+ * A small content needs no file: the journal carries its bytes, and so does memory until
+ * the store has them. Thread-safe.
  *
  * Lock order: the owner's lock -> the stage's. No disk input or output under either but
  * where said.
@@ -27,13 +30,34 @@ struct stage_config {
 	uint64_t
 		size_max; /* bytes of staged files; 0: what the disk has, less a reserve */
 	uint64_t disk_reserve; /* bytes of the disk never used; 0: 64 MiB */
+	uint64_t carry_max;    /* bytes of carried contents; 0: 64 MiB */
 };
+
+/* A content that is no larger goes into the journal: what many small files cost is the sync
+ * of each, and they can share that one. */
+#define STAGE_CARRY_MAX (64u << 10)
 
 int stage_new(const struct stage_config *config, struct stage **out);
 struct stage *stage_free(struct stage *s); /* every content put */
 
 /* Returns new, empty, with one reference and one pin. */
 int stage_create(struct stage *s, struct content **out);
+
+/* Whether stage_create() need not make a file. */
+bool stage_has_spare(struct stage *s);
+
+/* A content of these bytes that has no file, with one reference; `bytes` (malloc'd) are
+ * taken on success. With `must` more than carry_max are taken. -ENOBUFS: no room for more. */
+int stage_carry(struct stage *s, char *bytes, size_t n, bool must, struct content **out);
+/* Its bytes; NULL: it has a file. */
+const char *content_carried(const struct content *c);
+
+/* What it holds is carried by another content: its file may serve again. */
+void content_spare(struct content *c);
+
+/* The journal names it from now on: its name is to be durable with the next commit, and its
+ * file to stay until the journal forgets it. */
+void content_record(struct content *c);
 
 /* At recovery, before any stage_create(): the file the journal names, with one reference
  * and no pin. -ENOENT, or -EBADMSG when it is shorter than `size`; bytes behind `size` are
@@ -51,7 +75,8 @@ struct content *content_put(struct content *c, uint64_t after);
 
 uint64_t content_id(const struct content *c);
 
-/* A pin holds the descriptor open. content_pin() may have to open the file: blocks. */
+/* A pin holds the descriptor open. content_pin() may have to open the file: blocks. What is
+ * carried can be pinned too, and has no descriptor. */
 int content_pin(struct content *c);
 void content_unpin(struct content *c);
 int content_fd(struct content *c); /* while pinned; borrowed */
@@ -63,9 +88,12 @@ int stage_copy(struct stage *s, struct content *from, uint64_t size,
 /* fdatasync, once: after a failure the content is dead, and this and every later call
  * returns -EIO. Blocks. */
 int content_sync(struct content *c);
+/* Whether what was written reads back as it was: 0, or the error of a failed write to the
+ * disk, which makes the content dead like a failed sync. Starts no write. */
+int content_check(struct content *c);
 bool content_is_dead(struct content *c);
 
-/* Makes the names of all files created so far durable. Blocks. */
+/* Makes the names of all files that the journal names durable. Blocks. */
 int stage_sync_names(struct stage *s);
 
 /* Removes the files of contents that have no reference and whose `after` is at most

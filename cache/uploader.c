@@ -422,6 +422,7 @@ static void work_locked(struct worker *w, struct upload_job *job,
 			enum upload_action action, uint32_t part)
 {
 	struct uploader *u = w->uploader;
+	bool many = job->state.part_count > 0;
 	int r = 0;
 
 	w->job = job;
@@ -431,6 +432,8 @@ static void work_locked(struct worker *w, struct upload_job *job,
 		finish_locked(u, job, job->state.result);
 		return;
 	}
+	if (many && action == UPLOAD_PART)
+		pthread_cond_signal(&u->cond);
 	lock_drop(&u->lock);
 	if (job->kind == UPLOAD_CONTENT)
 		do_action(w, job, action, part);
@@ -441,7 +444,8 @@ static void work_locked(struct worker *w, struct upload_job *job,
 	if (job->kind != UPLOAD_CONTENT)
 		finish_locked(u, job, r);
 	/* Landing may have set free what the others wait for. */
-	pthread_cond_broadcast(&u->cond);
+	if (u->stopping || many)
+		pthread_cond_broadcast(&u->cond);
 }
 
 static void *worker_main(void *arg)
@@ -546,7 +550,8 @@ void uploader_submit(struct uploader *u, struct upload_job *job)
 	job->cancelled = false;
 	job->why.text[0] = '\0';
 	list_push_back(&u->jobs, &job->queued);
-	pthread_cond_broadcast(&u->cond);
+	/* One worker; the first to find more to do than it can do itself wakes the next. */
+	pthread_cond_signal(&u->cond);
 }
 
 void uploader_cancel(struct uploader *u, struct upload_job *job)

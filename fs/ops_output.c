@@ -262,7 +262,7 @@ static int run_mknod(struct call *c, unsigned int flags)
 	int r;
 
 	(void)flags;
-	r = output_create(tree(c), c->ino, c->name, c->mode, O_RDWR | O_EXCL, owner(c),
+	r = output_create(tree(c), c->ino, c->name, c->mode, O_RDWR | O_EXCL, owner(c), 0,
 			  &attr, &file);
 	if (r != 0)
 		return r;

@@ -161,9 +161,8 @@ static int run_create(struct call *c, unsigned int flags)
 	struct handle *h;
 	int r;
 
-	(void)flags;
 	r = output_create(tree(c), c->ino, c->name, c->mode, open_flags(c), owner(c),
-			  &attr, &file);
+			  flags, &attr, &file);
 	if (r != 0)
 		return r;
 	c->ino = attr.ino;
@@ -187,7 +186,7 @@ void ops_file_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	struct call c = call_make(req, run_create, parent, name, fi);
 
 	c.mode = mode;
-	call_start_blocking(&c);
+	call_start(&c);
 }
 
 static int run_open(struct call *c, unsigned int flags)
@@ -301,7 +300,8 @@ void ops_file_fsync(fuse_req_t req, fuse_ino_t ino, int data_only,
 
 static int run_release(struct call *c, unsigned int flags)
 {
-	(void)flags;
+	if ((flags & TREE_NOWAIT) && output_is_unsaved(call_handle(c)->file))
+		return TREE_E_WAIT;
 	output_release(handle_close(c->ops, c->req, c->ino, call_handle(c)));
 	return reply_done(c, 0);
 }
@@ -310,7 +310,7 @@ void ops_file_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct call c = call_make(req, run_release, ino, NULL, fi);
 
-	call_start_blocking(&c);
+	call_start(&c);
 }
 
 static int run_fallocate(struct call *c, unsigned int flags)

@@ -104,7 +104,8 @@ static int recover(struct output *o, struct why *why)
 {
 	struct stage_config stage = {.dirfd = o->stage_fd,
 				     .quarantine_fd = o->quarantine_fd,
-				     .size_max = o->config.stage_size_max};
+				     .size_max = o->config.stage_size_max,
+				     .carry_max = o->config.carry_max};
 	struct journal_config journal = {.dirfd = o->journal_fd,
 					 .quarantine_fd = o->quarantine_fd,
 					 .source = o->config.origin->name,

@@ -36,7 +36,8 @@ struct output_config {
 	uint64_t full_timeout_ms;     /* on a full disk: wait so long without an upload */
 	uint64_t part_size;           /* 0: 8 MiB */
 	uint32_t upload_parallel;     /* parts and small files in flight; 0: 8 */
-	uint64_t stage_size_max;      /* 0: what the disk has, less a reserve */
+	uint64_t carry_max; /* bytes of small files in memory and journal; 0: 64 MiB */
+	uint64_t stage_size_max; /* 0: what the disk has, less a reserve */
 	uid_t uid;
 	gid_t gid;
 	mode_t file_mode,
@@ -93,10 +94,11 @@ int output_readdir(struct output_dir *dir, uint64_t cookie, bool with_lookup,
 int output_fsyncdir(struct output *o, uint64_t ino);
 void output_closedir(struct output_dir *dir);
 
-/* open_flags as in open(2): O_TRUNC, O_APPEND, access mode. */
+/* open_flags as in open(2): O_TRUNC, O_APPEND, access mode. TREE_E_WAIT with TREE_NOWAIT:
+ * only a new name in a directory that is known is made at once. */
 int output_create(struct output *o, uint64_t parent, const char *name, mode_t mode,
-		  int open_flags, struct output_owner owner, struct tree_attr *attr,
-		  struct output_file **out);
+		  int open_flags, struct output_owner owner, unsigned int flags,
+		  struct tree_attr *attr, struct output_file **out);
 int output_open(struct output *o, uint64_t ino, int open_flags, unsigned int flags,
 		struct output_file **out);
 int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
@@ -109,6 +111,8 @@ void output_drop_privileges(struct output_file *file);
 int output_flush(struct output_file *file); /* close(2): acknowledges */
 int output_fsync(struct output_file *file, bool data_only);
 void output_release(struct output_file *file); /* last close; uploads begin */
+/* Whether output_release() would have to write what no flush has. */
+bool output_is_unsaved(struct output_file *file);
 int output_fallocate(struct output_file *file, int mode, uint64_t off, uint64_t len);
 int output_lseek(struct output_file *file, uint64_t off, int whence, uint64_t *result);
 

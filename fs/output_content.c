@@ -9,6 +9,10 @@
  * event files) are never copied. Nor may they change before the journal has durably let go
  * of them: a crash would send the changed bytes as the version (settle).
  *
+ * A small version is not the staged file itself but a copy of its bytes, which the journal
+ * carries (output_log.c): one sync of the journal makes the versions of all who close at
+ * that moment durable, and what is written afterwards needs no copy.
+ *
  * A file that is written behind our back (FUSE passthrough) cannot change its staged file
  * while it is open, so there the version gets the copy. While such a writer can write
  * anywhere, what fsync acknowledged is durable as on a local disk (until overwritten), and
@@ -26,11 +30,13 @@
 #include "fs/base/check.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
+#include "fs/base/crc.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 #include "fs/output_impl.h"
 
 #define ROOM_WAIT_MS 100
+#define SEAL_GRAIN_NS 20000000 /* older kernels take times from a clock that ticks */
 
 void content_update_frozen(struct node *n)
 {
@@ -262,6 +268,22 @@ int content_truncate(struct output *o, struct node *n, uint64_t size)
 	return 0;
 }
 
+/* What is carried can be neither written nor passed through: the open file gets a copy, a
+ * page or a few to the page cache. Pinned. */
+static int give_file(struct output *o, struct node *n)
+{
+	struct content *c;
+	struct timespec t = {n->mtime_ns / 1000000000, n->mtime_ns % 1000000000};
+	int r = stage_copy(o->stage, n->live, n->size, &c);
+
+	if (r < 0)
+		return err_trace(r);
+	futimens(content_fd(c), (struct timespec[]){{.tv_nsec = UTIME_OMIT}, t});
+	content_put(n->live, 0);
+	n->live = c;
+	return 0;
+}
+
 int content_open(struct output *o, struct node *n)
 {
 	int r = 0;
@@ -277,7 +299,9 @@ int content_open(struct output *o, struct node *n)
 	}
 	if (!n->live && n->acked)
 		n->live = content_get(n->acked);
-	if (n->live)
+	if (n->live && content_carried(n->live))
+		r = give_file(o, n);
+	else if (n->live)
 		r = content_pin(n->live);
 	if (r < 0) {
 		n->opens--;
@@ -291,6 +315,7 @@ int content_open(struct output *o, struct node *n)
 
 void content_close(struct output *o, struct node *n)
 {
+	bool outdated = n->outdated;
 	struct stat st;
 
 	lock_assert_held(&o->lock);
@@ -299,6 +324,7 @@ void content_close(struct output *o, struct node *n)
 		return;
 	n->passthrough = false;
 	n->publish = false;
+	n->outdated = false;
 	if (!n->live)
 		return;
 	if (fstat(content_fd(n->live), &st) == 0) {
@@ -306,7 +332,8 @@ void content_close(struct output *o, struct node *n)
 		n->mtime_ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
 	}
 	content_unpin(n->live);
-	if (n->parent && !n->acked && !atomic_load(&n->changed) && n->error == 0) {
+	if (n->parent && !n->acked && !atomic_load(&n->changed) && n->error == 0 &&
+	    !outdated) {
 		content_retain(o, n);
 		return;
 	}
@@ -355,22 +382,30 @@ static int rescue(struct output *o, struct node *n, struct content *dead)
 	return r < 0 ? err_origin(-EIO) : 0;
 }
 
-/* The bytes are durable: they become the node's version. Lock held. */
+static int64_t time_ns(struct timespec t)
+{
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* `c` becomes the node's version: durable bytes, or what the journal is to carry. Lock
+ * held. */
 static int make_version(struct output *o, struct node *n, struct content *c,
-			uint64_t size, const struct stat *st)
+			const struct seal *seal)
 {
 	_cleanup_(buf_fini) struct buf b = BUF_INIT;
 	struct content *old = n->acked;
-	uint64_t old_size = n->acked_size, seq;
+	uint64_t old_size = n->acked_size;
 	int r;
 
 	n->acked = content_get(c);
-	n->acked_size = size;
+	n->acked_size = seal->size;
 	n->version++;
-	n->size = size;
-	n->mtime_ns = st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec;
+	n->size = seal->size;
+	n->mtime_ns = seal->mtime_ns;
 	log_node(o, &b, n);
-	r = log_commit(o, &b, &seq);
+	if (content_carried(c))
+		log_data(&b, n);
+	r = log_commit_own(o, &b, n);
 	if (r < 0) {
 		content_put(n->acked, 0);
 		n->acked = old;
@@ -378,19 +413,131 @@ static int make_version(struct output *o, struct node *n, struct content *c,
 		n->version--;
 		return err_trace(r);
 	}
-	n->seq = seq;
-	content_put(old, seq);
-	content_count(c, size);
+	n->seal = *seal;
+	n->seal.version = n->version;
+	content_put(old, n->seq);
+	if (!content_carried(c))
+		content_count(c, seal->size);
 	content_update_frozen(n);
-	n->acked_seq = seq;
+	n->acked_seq = n->seq;
 	sync_queue(o, n);
 	return 0;
+}
+
+/* Whether the last version has these very bytes and times. Lock held. */
+static bool is_sealed(const struct node *n, const struct seal *now)
+{
+	const struct seal *s = &n->seal;
+
+	if (!n->acked && (!n->stored.key || n->stored.version != n->version))
+		return false;
+	if (s->version == 0 || s->version != n->version || s->size != now->size ||
+	    s->mtime_ns != now->mtime_ns || s->whole != now->whole)
+		return false;
+	return s->whole ? s->crc64 == now->crc64 : s->ctime_ns == now->ctime_ns;
+}
+
+/* What the staged file holds, with its bytes when those are few. `*bytes` is new or NULL. */
+static int look(struct content *live, const struct stat *st, struct seal *seal,
+		char **bytes)
+{
+	ssize_t got;
+	int r;
+
+	*bytes = NULL;
+	*seal = (struct seal){.size = (uint64_t)st->st_size,
+			      .mtime_ns = time_ns(st->st_mtim),
+			      .ctime_ns = time_ns(st->st_ctim),
+			      .whole = st->st_size <= STAGE_CARRY_MAX};
+	if (!seal->whole)
+		return 0;
+	*bytes = malloc((size_t)st->st_size + 1);
+	if (!*bytes)
+		return err_origin(-ENOMEM);
+	got = io_pread(content_fd(live), *bytes, (size_t)st->st_size, 0);
+	r = got < 0 ? (int)got : content_check(live);
+	if (r < 0) {
+		free(*bytes);
+		*bytes = NULL;
+		return err_trace(r);
+	}
+	seal->size = (uint64_t)got;
+	seal->crc64 = crc64(0, *bytes, (size_t)got);
+	return 0;
+}
+
+bool content_is_saved(struct output *o, struct node *n)
+{
+	char *bytes = NULL;
+	bool saved = false;
+	struct seal seal;
+	struct stat st;
+
+	pthread_rwlock_rdlock(&n->io);
+	if (n->live && fstat(content_fd(n->live), &st) == 0 &&
+	    look(n->live, &st, &seal, &bytes) == 0) {
+		lock_scope(&o->lock);
+		saved = !n->parent || is_sealed(n, &seal);
+	}
+	pthread_rwlock_unlock(&n->io);
+	free(bytes);
+	return saved;
+}
+
+/* Without a sync: the journal's will do. Takes `bytes`. 1: there is no room to carry them. */
+static int carry(struct output *o, struct node *n, struct content *live,
+		 const struct seal *seal, char *bytes)
+{
+	struct content *c = NULL;
+	int r;
+
+	lock_scope(&o->lock);
+	/* It may have lost its name meanwhile. */
+	r = !n->parent || is_sealed(n, seal)
+		    ? 0
+		    : stage_carry(o->stage, bytes, seal->size, false, &c);
+	if (!c) {
+		free(bytes);
+		return r == -ENOBUFS ? 1 : err_trace(r);
+	}
+	r = make_version(o, n, c, seal);
+	content_put(c, 0);
+	if (r == 0)
+		content_spare(live);
+	return err_trace(r);
+}
+
+/* The staged file as it stands becomes the version. */
+static int sync_version(struct output *o, struct node *n, struct content *c,
+			const struct seal *seal)
+{
+	int64_t now = clock_real_ns();
+	int r;
+
+	lock_take(&o->lock);
+	r = is_sealed(n, seal);
+	lock_drop(&o->lock);
+	if (r)
+		return 0;
+	r = content_sync(c);
+	if (r < 0)
+		return err_trace(r);
+	lock_scope(&o->lock);
+	if (!n->parent)
+		return 0;
+	r = make_version(o, n, c, seal);
+	/* A write within the clock's grain would not show. */
+	if (!seal->whole && now - seal->ctime_ns < SEAL_GRAIN_NS)
+		n->seal.version = 0;
+	return err_trace(r);
 }
 
 /* One try. io is held for reading, so that `live` stays what it is. */
 static int ack_once(struct output *o, struct node *n, bool force, struct content **dead)
 {
+	char *bytes = NULL;
 	struct content *c;
+	struct seal seal;
 	struct stat st;
 	int r;
 
@@ -403,19 +550,17 @@ static int ack_once(struct output *o, struct node *n, bool force, struct content
 	}
 	atomic_store(&n->changed, false);
 	lock_drop(&o->lock);
-	r = fstat(content_fd(c), &st) < 0 ? err_origin(-errno) : 0;
+	r = fstat(content_fd(c), &st) < 0 ? err_origin(-errno)
+					  : look(c, &st, &seal, &bytes);
 	if (r == 0)
-		r = content_sync(c);
+		r = bytes ? carry(o, n, c, &seal, bytes) : 1;
+	if (r == 1)
+		r = sync_version(o, n, c, &seal);
 	if (r < 0) {
 		atomic_store(&n->changed, true);
 		*dead = content_is_dead(c) ? c : NULL;
-		return err_trace(r);
 	}
-	lock_scope(&o->lock);
-	/* It may have lost its name meanwhile. */
-	if (!n->parent)
-		return 0;
-	return err_trace(make_version(o, n, c, (uint64_t)st.st_size, &st));
+	return err_trace(r);
 }
 
 int content_ack(struct output *o, struct node *n)

@@ -64,22 +64,30 @@ static void note_open(struct output *o, struct output_file *f)
 }
 
 int output_create(struct output *o, uint64_t parent, const char *name, mode_t mode,
-		  int open_flags, struct output_owner owner, struct tree_attr *attr,
-		  struct output_file **out)
+		  int open_flags, struct output_owner owner, unsigned int flags,
+		  struct tree_attr *attr, struct output_file **out)
 {
-	struct output_file *f = file_new(o, NULL, open_flags);
+	struct output_file *f;
 	struct content *c = NULL;
 	struct node *there;
-	int r;
+	int r = path_name_check(name, strlen(name));
 
+	if (r != PATH_OK)
+		return r == PATH_E_LONG ? err_origin(-ENAMETOOLONG) : err_origin(-EINVAL);
+	if ((flags & TREE_NOWAIT) &&
+	    (!stage_has_spare(o->stage) || !stage_has_room(o->stage, 0)))
+		return TREE_E_WAIT;
+	r = store_lookup(o, parent, name, flags, &there);
+	if (r == TREE_E_WAIT)
+		return r;
+	if (r == 0 && (flags & TREE_NOWAIT)) {
+		lock_scope(&o->lock);
+		node_release(o, there);
+		return TREE_E_WAIT;
+	}
+	f = file_new(o, NULL, open_flags);
 	if (!f)
 		return err_origin(-ENOMEM);
-	r = path_name_check(name, strlen(name));
-	if (r != PATH_OK) {
-		free(f);
-		return r == PATH_E_LONG ? err_origin(-ENAMETOOLONG) : err_origin(-EINVAL);
-	}
-	r = store_lookup(o, parent, name, 0, &there);
 	if (r == 0) {
 		lock_take(&o->lock);
 		there->lookups++;
@@ -364,14 +372,23 @@ int output_fsync(struct output_file *file, bool data_only)
 	return err_trace(acknowledge(file));
 }
 
+bool output_is_unsaved(struct output_file *file)
+{
+	struct node *n = file->node;
+
+	return may_write(file->flags) && (atomic_load(&n->changed) || n->passthrough) &&
+	       !content_is_saved(file->output, n);
+}
+
 void output_release(struct output_file *file)
 {
 	struct output *o = file->output;
 	struct node *n = file->node;
 	int r = 0;
 
-	/* No flush came behind the last write: a mapping that outlived its descriptor. */
-	if (may_write(file->flags) && (atomic_load(&n->changed) || n->passthrough))
+	/* No flush came behind the last write: a mapping that outlived its descriptor. What
+	 * has not changed since the flush costs a look. */
+	if (output_is_unsaved(file))
 		r = content_ack(o, n);
 	if (r < 0)
 		log_error("a file was closed and could not be made durable error=%s",

@@ -99,18 +99,27 @@ struct node {
 	struct content *live;    /* what reads and writes see; pinned while opens > 0 */
 	atomic_bool changed;     /* live differs from the acknowledged version */
 	_Atomic uint64_t frozen; /* bytes of live that belong to a version on its way */
-	struct content *acked; /* the version that is to reach the store; NULL: it has */
+	struct content *acked;   /* the version that is to reach the store; NULL: it has.
+				  Carried: never the same as `live` */
 	uint64_t acked_size;
 	bool unsettled; /* `live` is the store's or has a copy, the durable journal still
 			   names it */
 	uint64_t version; /* of the last acknowledgement */
-	int error;        /* a sync failed and the bytes could not be saved */
-	bool publish;     /* send although it is open for writing */
-	bool unverified;  /* stored attributes are the listing's, not the object's */
+	struct seal {
+		uint64_t version; /* … whose bytes these are; 0: not known */
+		uint64_t size, crc64;
+		int64_t mtime_ns, ctime_ns;
+		bool whole; /* crc64 is that of all bytes; else the times must tell */
+	} seal;
+	int error;       /* a sync failed and the bytes could not be saved */
+	bool carried;    /* during replay: the version is in a DATA record */
+	bool publish;    /* send although it is open for writing */
+	bool unverified; /* stored attributes are the listing's, not the object's */
 
 	struct stored stored;
 	uint64_t stored_epoch;  /* output->epoch when `stored` last changed */
 	uint32_t stored_change; /* counts replacements by others: readers get ESTALE */
+	bool outdated;          /* … while it was open: `live` is not what is stored */
 	bool displaced;         /* stored where its path is not */
 	bool gone;       /* deleted from the store; its key stays claimed for a while */
 	bool meta_dirty; /* attributes are newer than the store's */
@@ -202,6 +211,7 @@ struct output {
 	uint64_t receipt_count;
 	uint64_t hidden_keys;
 	uint64_t lost_contents; /* acknowledged versions whose staged file is damaged */
+	uint64_t ahead;         /* journal sequence that any request has to wait for */
 };
 
 struct output_file {
@@ -241,14 +251,20 @@ void resume_free(struct node *n);
 
 /* ---- output_log.c: with the lock held ------------------------------------------------- */
 
+/* The bytes of an acknowledged version that the journal carries. */
+void log_data(struct buf *b, const struct node *n);
+
 /* A transaction: records gather, log_commit() appends them and returns the sequence. */
 struct log_batch {
 	struct output *output;
 	struct buf *records;
 };
 void log_node(struct output *o, struct buf *b, struct node *n);
-/* Appends; every failure is -ENOMEM. `*seq` gets the sequence to sync. */
+/* Appends; every failure is -ENOMEM. `*seq` gets the sequence to sync; no request leaves
+ * before that is durable. */
 int log_commit(struct output *o, struct buf *b, uint64_t *seq);
+/* The same for a change that concerns requests of `n` alone; sets n->seq. */
+int log_commit_own(struct output *o, struct buf *b, struct node *n);
 void log_snapshot(void *output, struct buf *b); /* takes the lock itself */
 int log_replay(void *output, const struct record *r);
 /* After the last record: ties the tree together. */
@@ -285,6 +301,8 @@ int name_create(struct output *o, uint64_t parent, const char *name, mode_t mode
 
 /* The acknowledgement: syncs the bytes, makes them a version, syncs the record. */
 int content_ack(struct output *o, struct node *n);
+/* Whether the last version has the bytes that are there now. */
+bool content_is_saved(struct output *o, struct node *n);
 /* As content_ack(), but the version may be sent while the file stays open. */
 int content_publish(struct output *o, struct node *n);
 /* Readies `live` for a change of bytes from `off` on; io is held for writing. */

@@ -46,6 +46,17 @@ static void encode_resume(struct buf *b, const struct node *n)
 	}
 }
 
+void log_data(struct buf *b, const struct node *n)
+{
+	struct record r = {.type = RECORD_DATA,
+			   .ino = n->ino,
+			   .version = n->version,
+			   .content_size = n->acked_size,
+			   .data = content_carried(n->acked)};
+
+	record_encode(b, &r);
+}
+
 static void encode_node(struct buf *b, const struct node *n)
 {
 	struct record r = {.type = RECORD_NODE,
@@ -70,10 +81,16 @@ static void encode_node(struct buf *b, const struct node *n)
 
 	r.flags = (n->parent ? RECORD_LINKED : 0) |
 		  (n->meta_dirty ? RECORD_META_DIRTY : 0) |
-		  (n->marker ? RECORD_MARKER : 0) | (n->acked ? RECORD_HAS_CONTENT : 0) |
+		  (n->marker ? RECORD_MARKER : 0) |
 		  (n->stored.key ? RECORD_HAS_STORED : 0) |
 		  (n->stored.has_crc64 ? RECORD_STORED_CRC : 0);
-	r.content = n->acked ? content_id(n->acked) : 0;
+	if (n->acked && content_carried(n->acked)) {
+		r.flags |= RECORD_CARRIED;
+	} else if (n->acked) {
+		content_record(n->acked);
+		r.flags |= RECORD_HAS_CONTENT;
+		r.content = content_id(n->acked);
+	}
 	r.content_size = n->acked ? n->acked_size : 0;
 	record_encode(b, &r);
 	if (n->resume)
@@ -122,7 +139,7 @@ void log_node(struct output *o, struct buf *b, struct node *n)
 	}
 }
 
-int log_commit(struct output *o, struct buf *b, uint64_t *seq)
+static int append(struct output *o, struct buf *b, uint64_t *seq)
 {
 	int r;
 
@@ -137,6 +154,25 @@ int log_commit(struct output *o, struct buf *b, uint64_t *seq)
 	return err_trace(r);
 }
 
+int log_commit(struct output *o, struct buf *b, uint64_t *seq)
+{
+	int r = append(o, b, seq);
+
+	if (r == 0)
+		o->ahead = *seq;
+	return err_trace(r);
+}
+
+int log_commit_own(struct output *o, struct buf *b, struct node *n)
+{
+	uint64_t seq;
+	int r = append(o, b, &seq);
+
+	if (r == 0)
+		n->seq = seq;
+	return err_trace(r);
+}
+
 void log_snapshot(void *output, struct buf *b)
 {
 	struct output *o = output;
@@ -144,8 +180,11 @@ void log_snapshot(void *output, struct buf *b)
 
 	lock_scope(&o->lock);
 	HASH_ITER (by_ino, o->nodes, n, next) {
-		if (n->journaled)
-			encode_node(b, n);
+		if (!n->journaled)
+			continue;
+		encode_node(b, n);
+		if (n->acked && content_carried(n->acked))
+			log_data(b, n);
 	}
 	journal_snapshot_taken(o->journal);
 }
@@ -181,9 +220,13 @@ static int replay_node(struct output *o, const struct record *r)
 	n->gid = r->gid;
 	n->mtime_ns = r->mtime_ns;
 	n->ctime_ns = r->ctime_ns;
-	n->version = r->version;
 	n->stored.version = r->stored_version;
 	n->pending_ns = r->pending_ns;
+	/* Bytes that were read for this very version stay. */
+	if (!(r->flags & RECORD_CARRIED) || r->version != n->version)
+		n->acked = content_put(n->acked, 0);
+	n->carried = r->flags & RECORD_CARRIED;
+	n->version = r->version;
 	n->meta_dirty = r->flags & RECORD_META_DIRTY;
 	n->marker = r->flags & RECORD_MARKER;
 	n->acked_size = r->content_size;
@@ -198,6 +241,25 @@ static int replay_node(struct output *o, const struct record *r)
 	snprintf(attr.etag, sizeof(attr.etag), "%s", r->stored_etag);
 	return err_trace(node_set_stored(
 		o, n, r->flags & RECORD_HAS_STORED ? r->stored_key : NULL, &attr));
+}
+
+/* The version's bytes; its NODE came right before. */
+static int replay_data(struct output *o, struct node *n, const struct record *r)
+{
+	char *bytes;
+	int e;
+
+	if (!n->carried || n->version != r->version || n->acked_size != r->content_size)
+		return 0; /* of an older version */
+	bytes = malloc(r->content_size + 1);
+	if (!bytes)
+		return err_origin(-ENOMEM);
+	memcpy(bytes, r->data, r->content_size);
+	n->acked = content_put(n->acked, 0);
+	e = stage_carry(o->stage, bytes, r->content_size, true, &n->acked);
+	if (e < 0)
+		free(bytes);
+	return err_trace(e);
 }
 
 static int replay_begin(struct node *n, const struct record *r)
@@ -253,6 +315,8 @@ int log_replay(void *output, const struct record *r)
 		n->lookups = 0;
 		node_free(o, n);
 		return 0;
+	case RECORD_DATA:
+		return err_trace(replay_data(o, n, r));
 	case RECORD_BEGIN:
 		return err_trace(replay_begin(n, r));
 	case RECORD_PART:
@@ -308,9 +372,12 @@ static int tie_to_parent(struct output *o, struct node *n, uint64_t parent_ino)
 	return err_trace(r);
 }
 
+/* id 0: the journal carries the bytes. */
 static int adopt_content(struct output *o, struct node *n, uint64_t id)
 {
-	int r = stage_adopt(o->stage, id, n->acked_size, &n->acked);
+	int r = id         ? stage_adopt(o->stage, id, n->acked_size, &n->acked)
+		: n->acked ? 0
+			   : -ENODATA;
 
 	if (r == 0) {
 		n->size = n->acked_size;
@@ -352,7 +419,7 @@ int log_finish(struct output *o)
 		n->lookups = 0;
 		n->pending_seq = 0;
 		n->size = n->stored.size;
-		if (n != o->root && content)
+		if (n != o->root && (content || n->carried))
 			r = adopt_content(o, n, content);
 		if (r < 0)
 			return err_trace(r);

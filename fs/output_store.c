@@ -187,6 +187,8 @@ static struct node *compare(struct output *o, struct node *n, const struct entry
 	n->stored.size = attr->size;
 	n->stored.has_crc64 = attr->has_crc64;
 	n->stored.crc64 = attr->crc64;
+	n->seal.version = 0;
+	n->outdated = n->opens > 0 && !n->acked;
 	if (n->acked || n->opens > 0)
 		return n; /* our version will win, as the last close does */
 	content_drop_retained(o, n);

@@ -67,6 +67,11 @@ void sync_queue(struct output *o, struct node *n)
 		n->pending_seq = n->seq;
 	if (n->task)
 		return; /* task_done() looks again */
+	/* Nothing is sent before it is closed. */
+	if (n->writers > 0 && !n->publish && !n->resume && n->queue == QUEUE_NONE) {
+		sync_move(o, n, QUEUE_WAITING);
+		return;
+	}
 	n->not_before_ms = 0;
 	sync_move(o, n, QUEUE_READY);
 	pthread_cond_broadcast(&o->changed);
@@ -171,10 +176,12 @@ static uint64_t look_at_waiting(struct output *o, uint64_t now)
 	return next;
 }
 
-static struct task *plan_batch(struct output *o)
+/* *seq: what the journal has to hold before any of them leaves. */
+static struct task *plan_batch(struct output *o, uint64_t *seq)
 {
 	struct task *batch = NULL, **tail = &batch;
 
+	*seq = o->ahead;
 	for (int i = 0;
 	     i < BATCH_MAX && o->in_flight < o->window && !list_empty(&o->ready); i++) {
 		struct task *t =
@@ -182,6 +189,8 @@ static struct task *plan_batch(struct output *o)
 
 		if (!t)
 			continue;
+		if (*seq < t->node->seq)
+			*seq = t->node->seq;
 		*tail = t;
 		tail = &t->next;
 	}
@@ -189,9 +198,9 @@ static struct task *plan_batch(struct output *o)
 }
 
 /* Without the lock. */
-static void submit_batch(struct output *o, struct task *batch)
+static void submit_batch(struct output *o, struct task *batch, uint64_t seq)
 {
-	int r = journal_sync(o->journal, journal_appended(o->journal));
+	int r = journal_sync(o->journal, seq);
 
 	while (batch) {
 		struct task *t = batch;
@@ -226,20 +235,22 @@ static void *sync_main(void *arg)
 	pthread_setname_np(pthread_self(), "sync");
 	lock_take(&o->lock);
 	while (!o->stopping) {
-		uint64_t now = clock_mono_ms(), until;
+		uint64_t now = clock_mono_ms(), until, seq;
 		struct task *batch;
 
 		if (o->unblocked || now >= look)
 			look = look_at_waiting(o, now);
-		batch = plan_batch(o);
+		batch = plan_batch(o, &seq);
 		if (batch || now - tidied >= LAZY_SYNC_MS) {
 			lock_drop(&o->lock);
 			if (batch)
-				submit_batch(o, batch);
-			if (now - tidied >= LAZY_SYNC_MS) {
-				tidy(o);
-				tidied = clock_mono_ms();
+				submit_batch(o, batch, seq);
+			if (now - tidied < LAZY_SYNC_MS) {
+				lock_take(&o->lock);
+				continue;
 			}
+			tidy(o);
+			tidied = clock_mono_ms();
 			lock_take(&o->lock);
 			pthread_cond_broadcast(&o->changed);
 			continue;

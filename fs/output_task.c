@@ -56,7 +56,10 @@ static int fill_content(struct output *o, struct task *t)
 	t->content = content_get(n->acked);
 	t->version = n->version;
 	t->job.kind = UPLOAD_CONTENT;
-	t->job.content = t->content;
+	if (content_carried(n->acked))
+		t->job.data = content_carried(n->acked);
+	else
+		t->job.content = t->content;
 	r = upload_state_init(&t->job.state, n->acked_size,
 			      u ? u->part_size : part_size_of(o));
 	if (r < 0)
@@ -344,8 +347,9 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 		n->pending_seq = n->acked_seq;
 	if (n->version == t->version) {
 		*drop = n->acked;
+		n->unsettled = n->acked &&
+			       !content_carried(n->acked); /* until this is durable */
 		n->acked = NULL;
-		n->unsettled = true; /* until this transaction is durable */
 		n->publish = false;
 		/* Small enough that keeping it never means dropping it at once: its file may
 		 * not go before this transaction is durable. */

@@ -366,7 +366,7 @@ static int create_output(struct sluice *s, const char *path, int flags, mode_t m
 	if (r != 0)
 		return r;
 	r = output_create(s->stack.output, parent, name, S_IFREG | (mode & 07777), flags,
-			  owner, &attr, &file);
+			  owner, 0, &attr, &file);
 	forget(s, parent);
 	if (r != 0)
 		return r;

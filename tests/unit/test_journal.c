@@ -404,7 +404,42 @@ static void test_records_survive_encoding(void **state)
 	buf_fini(&b);
 }
 
-TEST_MAIN(cmocka_unit_test(test_a_synced_record_is_replayed),
+static void test_data_survives_encoding(void **state)
+{
+	struct buf b = BUF_INIT;
+	struct record out;
+	struct record in = {.type = RECORD_DATA,
+			    .ino = 5,
+			    .version = 6,
+			    .data = "a\0b\xff",
+			    .content_size = 4};
+	const char *p;
+	size_t n;
+
+	(void)state;
+	record_encode(&b, &in);
+	for (size_t cut = 0; cut < b.len; cut++) {
+		p = b.data;
+		n = cut;
+		assert_int_equal(record_decode(&p, &n, &out), -EBADMSG);
+	}
+	p = b.data;
+	n = b.len;
+	assert_int_equal(record_decode(&p, &n, &out), 0);
+	assert_int_equal(n, 0);
+	assert_int_equal(out.version, 6);
+	assert_int_equal(out.content_size, 4);
+	assert_memory_equal(out.data, in.data, 4);
+	/* A size that does not fit the record. */
+	b.data[24]++;
+	p = b.data;
+	n = b.len;
+	assert_int_equal(record_decode(&p, &n, &out), -EBADMSG);
+	buf_fini(&b);
+}
+
+TEST_MAIN(cmocka_unit_test(test_data_survives_encoding),
+	  cmocka_unit_test(test_a_synced_record_is_replayed),
 	  cmocka_unit_test(test_a_long_log_gives_way_to_a_snapshot),
 	  cmocka_unit_test(test_writers_that_meet_share_a_sync),
 	  cmocka_unit_test(test_a_journal_cut_anywhere_keeps_a_prefix),

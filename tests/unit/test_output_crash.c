@@ -126,7 +126,7 @@ static void write_file(struct output *o, uint64_t dir, const char *name, char se
 	struct tree_attr attr;
 
 	fill(data, n, seed);
-	must(output_create(o, dir, name, 0644, O_WRONLY | O_CREAT | O_TRUNC, me, &attr,
+	must(output_create(o, dir, name, 0644, O_WRONLY | O_CREAT | O_TRUNC, me, 0, &attr,
 			   &f));
 	output_forget(o, attr.ino, 1);
 	must(output_write(f, 0, data, n / 2, 0));

@@ -167,7 +167,7 @@ static int open_ours(struct model *m, const char *path, int flags, struct output
 		return r;
 	r = output_lookup(m->o, dir, base, 0, &attr);
 	if (r == -ENOENT && (flags & O_CREAT))
-		r = output_create(m->o, dir, base, 0644, flags, me, &attr, f);
+		r = output_create(m->o, dir, base, 0644, flags, me, 0, &attr, f);
 	else if (r == 0)
 		r = output_open(m->o, attr.ino, flags, 0, f);
 	if (r == 0)

@@ -110,7 +110,7 @@ static bool write_version(struct run *run, const char *name, unsigned int versio
 
 	fill(data, version);
 	if (output_create(run->o, TREE_ROOT, name, 0644, O_WRONLY | O_CREAT | O_TRUNC, me,
-			  &attr, &f) != 0)
+			  0, &attr, &f) != 0)
 		return false;
 	good = output_write(f, 0, data, half, 0) == 0 &&
 	       output_write(f, half, data + half, size_of(version) - half, 0) == 0;
