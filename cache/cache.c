@@ -229,6 +229,8 @@ int cache_open(const struct cache_config *config, struct cache **out, struct why
 	lock_init(&c->lock);
 	lock_init(&c->evict_lock);
 	lock_init(&c->janitor_lock);
+	lock_init(&c->whole_lock);
+	lock_cond_init(&c->whole_settled);
 	lock_cond_init(&c->janitor_wake);
 	news_init(&c->news);
 	lock_cond_init(&c->fetch_gone);
@@ -264,6 +266,8 @@ struct cache *cache_close(struct cache *c)
 	news_fini(&c->news);
 	pthread_cond_destroy(&c->fetch_gone);
 	pthread_cond_destroy(&c->janitor_wake);
+	pthread_cond_destroy(&c->whole_settled);
+	lock_fini(&c->whole_lock);
 	lock_fini(&c->janitor_lock);
 	lock_fini(&c->evict_lock);
 	lock_fini(&c->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cache/datafile.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,6 +23,9 @@
 #define SEAL_MAGIC 0x4c414553u          /* "SEAL" */
 #define MAP_RECORDS 4096                /* where the records start */
 #define MAP_SEAL 4088                   /* where the seal stands */
+#define MAP_MARK 4056                   /* where the mark stands */
+#define TIME_STEP_MS 20                 /* file times may be as coarse as this */
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define OPEN_TRIES 4
 #define COUNT_STEP 4096 /* records looked at in one read */
 
@@ -32,6 +36,16 @@ struct map_header {
 	uint32_t ident_len; /* bytes of identity that follow */
 	uint32_t crc;       /* CRC-32C of the header with crc 0, and the identity */
 };
+
+struct map_mark {
+	uint64_t boot;    /* CRC-64 of the kernel's boot id */
+	int64_t ctime_ns; /* of the data file */
+	uint64_t nonce;
+	uint32_t crc; /* CRC-32C of the above */
+	uint32_t pad;
+};
+static_assert(sizeof(struct map_header) + IDENT_BYTES_MAX <= MAP_MARK, "room for a mark");
+static_assert(MAP_MARK + sizeof(struct map_mark) <= MAP_SEAL, "room for a seal");
 
 union map_head {
 	struct map_header header;
@@ -300,6 +314,53 @@ bool datafile_sealed(const struct datafile *f)
 
 	return io_pread(f->map_fd, seal, sizeof(seal), MAP_SEAL) == sizeof(seal) &&
 	       seal[0] == SEAL_MAGIC && seal[1] == (uint32_t)f->nonce;
+}
+
+/* What tells this start of the machine from others; 0: unknown. */
+static uint64_t boot_id(void)
+{
+	_cleanup_(close_fdp) int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);
+	char id[64];
+	ssize_t n = fd < 0 ? -1 : read(fd, id, sizeof(id));
+
+	return n > 0 ? crc64(0, id, (size_t)n) : 0;
+}
+
+/* The mark as it is right now. */
+static bool make_mark(const struct datafile *f, struct map_mark *m)
+{
+	struct stat st;
+
+	if (fstat(f->data_fd, &st) < 0 || (uint64_t)st.st_size != f->size)
+		return false;
+	*m = (struct map_mark){
+		.boot = boot_id(),
+		.ctime_ns = st.st_ctim.tv_sec * 1000000000ll + st.st_ctim.tv_nsec,
+		.nonce = f->nonce,
+	};
+	m->crc = crc32c(0, m, offsetof(struct map_mark, crc));
+	return m->boot != 0;
+}
+
+int datafile_mark(struct datafile *f)
+{
+	struct map_mark m;
+	int64_t age_ms;
+
+	if (!make_mark(f, &m))
+		return err_origin(-ENODATA);
+	age_ms = (clock_real_ns() - m.ctime_ns) / 1000000;
+	if (age_ms >= 0 && age_ms < TIME_STEP_MS)
+		clock_sleep_ms(TIME_STEP_MS - (uint64_t)age_ms);
+	return err_trace(io_pwrite(f->map_fd, &m, sizeof(m), MAP_MARK));
+}
+
+bool datafile_marked(const struct datafile *f)
+{
+	struct map_mark found, now;
+
+	return io_pread(f->map_fd, &found, sizeof(found), MAP_MARK) == sizeof(found) &&
+	       make_mark(f, &now) && !memcmp(&found, &now, sizeof(now));
 }
 
 int datafile_reopen(const struct datafile *f)

@@ -67,6 +67,13 @@ int datafile_write(struct datafile *f, uint64_t off, const void *p, size_t n);
 int datafile_seal(struct datafile *f);
 bool datafile_sealed(const struct datafile *f);
 
+/* The note that a process has seen every page right, with the state the data file was in
+ * then. datafile_marked() says whether it is in that state still: nobody has written to it
+ * since, and the machine has not been started again. May sleep a few milliseconds, until
+ * a later write cannot have the same time. */
+int datafile_mark(struct datafile *f);
+bool datafile_marked(const struct datafile *f);
+
 /* A new descriptor of the data file for the kernel, read-only. */
 int datafile_reopen(const struct datafile *f);
 

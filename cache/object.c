@@ -19,7 +19,6 @@
 #include "cache/fetch.h"
 #include "cache/pack.h"
 #include "cache/state.h"
-#include "cache/whole.h"
 #include "fs/base/check.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
@@ -240,10 +239,11 @@ static void touch_locked(struct object *o)
 		return;
 	o->touched_ms = now;
 	index_touch_large(o->cache->index, o->ident->hash,
-			  (o->checked << PAGE_SHIFT) + datafile_map_bytes(o->size));
+			  ((o->whole ? o->pages : o->checked) << PAGE_SHIFT) +
+				  datafile_map_bytes(o->size));
 }
 
-static void adopt_locked(struct object *o, struct datafile *f)
+static void adopt_locked(struct object *o, struct datafile *f, bool marked)
 {
 	uint64_t nonce = f->nonce;
 
@@ -253,12 +253,13 @@ static void adopt_locked(struct object *o, struct datafile *f)
 	o->file = f;
 	o->nonce = nonce;
 	o->touched_ms = 0;
+	o->whole = o->whole || marked;
 }
 
 int object_file(struct object *o, bool create, struct datafile **out)
 {
 	struct datafile *f;
-	bool sealed = false;
+	bool marked;
 	int r;
 
 	if (!o->cache->disk || o->small)
@@ -268,10 +269,10 @@ int object_file(struct object *o, bool create, struct datafile **out)
 	    (create || !o->looked_ms || clock_mono_ms() - o->looked_ms > LOOK_AGAIN_MS)) {
 		lock_drop(&o->lock);
 		r = datafile_open(o->cache->disk, o->ident, create, &f);
-		sealed = r == 0 && datafile_sealed(f);
+		marked = r == 0 && datafile_sealed(f) && datafile_marked(f);
 		lock_take(&o->lock);
 		if (r == 0 && !o->file)
-			adopt_locked(o, f);
+			adopt_locked(o, f, marked);
 		else if (r == 0)
 			datafile_put(f); /* another thread was first */
 		if (r == DATAFILE_E_NONE)
@@ -286,11 +287,7 @@ int object_file(struct object *o, bool create, struct datafile **out)
 		*out = datafile_get(o->file);
 	}
 	r = o->file ? 0 : DATAFILE_E_NONE;
-	sealed = sealed && !o->whole;
 	lock_drop(&o->lock);
-	/* Another process found it whole: see for ourselves, ahead of the readers. */
-	if (sealed)
-		whole_start(o);
 	return r;
 }
 

@@ -55,9 +55,11 @@ void object_reader_fini(struct object_reader *reader);
 int object_read(struct object *o, struct object_reader *reader, uint64_t off, void *p,
 		size_t n, unsigned int flags, const struct wait *w, size_t *got);
 
-/* A read-only descriptor of the whole object on disk, every page checked by this process;
- * -ENODATA when it is not (yet) so. The caller closes it. */
-int object_backing_fd(struct object *o);
+/* A read-only descriptor of the whole object on disk, every page checked; the caller closes
+ * it. -ENODATA when it is not (yet) so. What has to be checked first, because it was stored
+ * by another process or a moment ago, is waited for up to a second or so, and with
+ * OBJECT_NOWAIT is OBJECT_E_WAIT. */
+int object_backing_fd(struct object *o, unsigned int flags, int *fd);
 
 /* Whether it is kept in a pack, among others: it has no descriptor then. */
 bool object_is_small(const struct object *o);

@@ -453,18 +453,28 @@ int object_read(struct object *o, struct object_reader *reader, uint64_t off, vo
 	return 0;
 }
 
-int object_backing_fd(struct object *o)
+static bool is_whole(struct object *o, const struct datafile *file)
+{
+	lock_scope(&o->lock);
+	return o->whole && o->nonce == file->nonce;
+}
+
+int object_backing_fd(struct object *o, unsigned int flags, int *fd)
 {
 	struct datafile *file;
-	bool whole;
-	int fd;
+	int r = object_file(o, false, &file);
 
-	if (object_file(o, false, &file) != 0)
+	if (r != 0)
 		return -ENODATA;
-	lock_take(&o->lock);
-	whole = o->whole && o->nonce == file->nonce;
-	lock_drop(&o->lock);
-	fd = whole ? datafile_reopen(file) : -ENODATA;
+	if (!is_whole(o, file)) {
+		r = whole_soon(o, file) ? OBJECT_E_WAIT : -ENODATA;
+		if (r == OBJECT_E_WAIT && !(flags & OBJECT_NOWAIT))
+			r = whole_now(o) && is_whole(o, file) ? 0 : -ENODATA;
+	}
+	if (r == 0) {
+		*fd = datafile_reopen(file);
+		r = *fd < 0 ? -ENODATA : 0;
+	}
 	datafile_put(file);
-	return fd;
+	return r;
 }

@@ -53,6 +53,9 @@ struct cache {
 	struct lock
 		evict_lock; /* one eviction at a time; taken with no other lock held */
 
+	struct lock whole_lock; /* of the next; an object's lock may be taken under it */
+	pthread_cond_t whole_settled; /* someone has found out about an object */
+
 	struct lock janitor_lock; /* the three below */
 	pthread_cond_t janitor_wake;
 	bool janitor_stop;

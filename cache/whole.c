@@ -9,13 +9,18 @@
 #include "cache/object.h"
 #include "cache/state.h"
 #include "cache/verify.h"
+#include "fs/base/clock.h"
 #include "fs/base/crc.h"
 #include "fs/base/err.h"
 #include "fs/base/log.h"
 #include "fs/base/worker.h"
 
+#define NOW_MS 1000                /* that a reader is kept waiting at most */
+#define NOW_BYTES_MAX (4ull << 30) /* that can be checked in about this time */
+
 enum whole_condition {
-	WHOLE_E_NOT = 1
+	WHOLE_E_NOT = 1,
+	WHOLE_E_LATE
 };
 
 static uint32_t block_len(const struct object *o, uint64_t block)
@@ -26,7 +31,7 @@ static uint32_t block_len(const struct object *o, uint64_t block)
 }
 
 /* Reads a block to see its pages' checksums and, when wanted, its CRC-64. */
-static int read_block(struct object *o, struct datafile *file, uint64_t block)
+static int read_block(struct object *o, struct datafile *file, uint64_t block, bool sum)
 {
 	uint32_t n = block_len(o, block), good;
 	void *data;
@@ -35,7 +40,7 @@ static int read_block(struct object *o, struct datafile *file, uint64_t block)
 	if (r < 0)
 		return err_trace(r);
 	r = verify_read(o, file, block << BLOCK_SHIFT, data, n, false, &good);
-	if (r == 0 && good == n) {
+	if (r == 0 && good == n && sum) {
 		uint64_t crc = crc64(0, data, n);
 		struct block *b;
 
@@ -73,7 +78,7 @@ static int settle_block(struct object *o, struct datafile *file, uint64_t block,
 			return 0;
 		r = object_load(o, block);
 		if (r == 0)
-			r = read_block(o, file, block);
+			r = read_block(o, file, block, combine);
 		if (r != 0)
 			return err_trace(r);
 	}
@@ -90,7 +95,8 @@ static void drop_wrong(struct object *o, struct datafile *file)
 	verify_drop_file(o, file);
 }
 
-static void find_out(struct object *o, struct datafile *file)
+/* WHOLE_E_LATE: `until_ms` came before the end. */
+static int find_out(struct object *o, struct datafile *file, uint64_t until_ms)
 {
 	bool sealed = datafile_sealed(file), combine;
 	uint64_t crc = 0, wanted;
@@ -101,40 +107,68 @@ static void find_out(struct object *o, struct datafile *file)
 	combine = o->has_crc64 && !sealed;
 	wanted = o->crc64;
 	lock_drop(&o->lock);
-	for (uint64_t i = 0; i < o->block_count && r == 0; i++)
+	for (uint64_t i = 0; i < o->block_count && r == 0; i++) {
 		r = settle_block(o, file, i, combine, &crc);
+		if (r == 0 && clock_mono_ms() > until_ms)
+			r = WHOLE_E_LATE;
+	}
 	if (r != 0)
-		return;
+		return r;
 	if (combine && crc != wanted) {
 		drop_wrong(o, file);
-		return;
+		return WHOLE_E_NOT;
 	}
 	if (!sealed && datafile_seal(file) < 0)
-		return;
+		return WHOLE_E_NOT;
 	lock_take(&o->lock);
 	if (o->nonce == file->nonce && o->checked == o->pages) {
 		o->whole = true;
 		o->failures = 0;
 	}
 	lock_drop(&o->lock);
+	return 0;
+}
+
+static void settled(struct object *o)
+{
+	struct cache *c = o->cache;
+
+	lock_take(&o->lock);
+	o->whole_queued = false;
+	lock_drop(&o->lock);
+	lock_take(&c->whole_lock);
+	pthread_cond_broadcast(&c->whole_settled);
+	lock_drop(&c->whole_lock);
+}
+
+/* Leaves the next process a note that it need not look again. */
+static void mark(struct object *o, struct datafile *file)
+{
+	bool whole;
+
+	lock_take(&o->lock);
+	whole = o->whole && o->nonce == file->nonce;
+	lock_drop(&o->lock);
+	if (whole && !datafile_marked(file) && datafile_mark(file) < 0)
+		log_debug(LOG_CACHE, "file not marked key=%s", ident_key(o->ident));
 }
 
 static void job(void *arg)
 {
 	struct object *o = arg;
-	struct datafile *file;
+	struct datafile *file = NULL;
 
-	if (object_file(o, false, &file) == 0) {
-		find_out(o, file);
-		datafile_put(file);
-	}
-	lock_take(&o->lock);
-	o->whole_queued = false;
-	lock_drop(&o->lock);
+	if (object_file(o, false, &file) == 0)
+		find_out(o, file, UINT64_MAX);
+	settled(o);
+	if (file)
+		mark(o, file);
+	datafile_put(file);
 	object_put(o);
 }
 
-void whole_start(struct object *o)
+/* Claims the object for the caller to find out. */
+static bool claim(struct object *o)
 {
 	bool go;
 
@@ -143,13 +177,81 @@ void whole_start(struct object *o)
 	if (go)
 		o->whole_queued = true;
 	lock_drop(&o->lock);
-	if (!go)
-		return;
+	return go;
+}
+
+static void start_claimed(struct object *o)
+{
 	object_ref(o);
 	if (worker_try_submit(o->cache->checkers, job, o))
 		return;
-	lock_take(&o->lock);
-	o->whole_queued = false;
-	lock_drop(&o->lock);
+	settled(o);
 	object_put(o);
+}
+
+void whole_start(struct object *o)
+{
+	if (claim(o))
+		start_claimed(o);
+}
+
+/* 0: nobody is finding out about it. */
+static int wait_settled(struct object *o, uint64_t until_ms)
+{
+	struct cache *c = o->cache;
+	bool queued;
+	int r = 0;
+
+	lock_scope(&c->whole_lock);
+	for (;;) {
+		lock_take(&o->lock);
+		queued = o->whole_queued;
+		lock_drop(&o->lock);
+		if (!queued || r == LOCK_E_TIMEOUT)
+			return queued ? WHOLE_E_LATE : 0;
+		r = lock_wait(&c->whole_lock, &c->whole_settled, until_ms);
+	}
+}
+
+static bool is_whole(struct object *o)
+{
+	lock_scope(&o->lock);
+	return o->whole;
+}
+
+bool whole_now(struct object *o)
+{
+	uint64_t until_ms = clock_mono_ms() + NOW_MS;
+	struct datafile *file;
+	int r;
+
+	if (!claim(o))
+		return wait_settled(o, until_ms) == 0 && is_whole(o);
+	r = object_file(o, false, &file);
+	if (r != 0) {
+		settled(o);
+		return false;
+	}
+	r = find_out(o, file, until_ms);
+	datafile_put(file);
+	/* What is left, and the mark. */
+	if (r == WHOLE_E_LATE || r == 0)
+		start_claimed(o);
+	else
+		settled(o);
+	return is_whole(o);
+}
+
+bool whole_soon(struct object *o, const struct datafile *file)
+{
+	bool queued, sealed = datafile_sealed(file);
+
+	if (sealed && o->size > NOW_BYTES_MAX) {
+		whole_start(o);
+		return false;
+	}
+	lock_take(&o->lock);
+	queued = o->whole_queued;
+	lock_drop(&o->lock);
+	return queued || sealed;
 }

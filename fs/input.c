@@ -521,9 +521,12 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 	return 0;
 }
 
-int input_backing_fd(struct input_file *file)
+int input_backing_fd(struct input_file *file, unsigned int flags, int *fd)
 {
-	return object_backing_fd(file->object);
+	int r = object_backing_fd(file->object, flags & TREE_NOWAIT ? OBJECT_NOWAIT : 0,
+				  fd);
+
+	return r == OBJECT_E_WAIT ? TREE_E_WAIT : r;
 }
 
 bool input_is_small(const struct input_file *file)

@@ -68,8 +68,9 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 	       unsigned int flags, size_t *got);
 
 /* A descriptor of the cache file when the whole object is local and verified, for
- * passthrough: the caller closes it. -ENODATA when it is not (yet). */
-int input_backing_fd(struct input_file *file);
+ * passthrough: the caller closes it. -ENODATA when it is not (yet). TREE_E_WAIT: it may be
+ * soon, but must be verified first. */
+int input_backing_fd(struct input_file *file, unsigned int flags, int *fd);
 
 /* Whether it lies among others in the cache, so that it never has a backing file. */
 bool input_is_small(const struct input_file *file);

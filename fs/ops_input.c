@@ -323,7 +323,11 @@ static int run_open(struct call *c, unsigned int flags)
 						       : &c->ops->large_opens,
 				  1, memory_order_relaxed);
 	if (session_passes_through(c->ops->config.session))
-		fd = input_backing_fd(file);
+		r = input_backing_fd(file, flags, &fd);
+	if (r == TREE_E_WAIT) {
+		input_close(file);
+		return r;
+	}
 	h = handle_open(c, file, close_file, fd, cached, true);
 	if (!h) {
 		input_close(file);

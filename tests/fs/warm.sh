@@ -41,6 +41,19 @@ mount_sluice "file://$T/src" "$T/in" input --immutable
 cat "$T/in/small/1" "$T/in/small/2" >/dev/null
 same large
 status '.fuse.without_open | not' >/dev/null || fail "decided too early"
+# What is whole in the cache is passed through from the first open of a new mount on.
+passed() {
+	status '.fuse | (.passthrough.used | not) or (.opens.passthrough > 0 and .opens.direct == 0)' \
+		>/dev/null || fail "$1: $(status .fuse)"
+}
+passed "after a new mount"
+pid=$(status .pid)
+kill -9 "$pid"
+eventually 30 dead "$pid"
+umount -l "$T/in" 2>/dev/null || true
+mount_sluice "file://$T/src" "$T/in" input --immutable
+same large
+passed "after an unclean end"
 same small
 same small
 silent total same small

@@ -24,8 +24,7 @@ static int backing_fd(struct world *w, const char *key)
 	int fd = -ENODATA;
 
 	for (int i = 0; i < 1000 && fd == -ENODATA; i++) {
-		fd = object_backing_fd(o);
-		if (fd == -ENODATA)
+		if (object_backing_fd(o, 0, &fd) == -ENODATA)
 			clock_sleep_ms(2);
 	}
 	object_put(o);
@@ -109,7 +108,7 @@ static void test_a_whole_object_can_be_handed_to_the_kernel(void **state)
 
 	scripted_put(w->store, "shard", 1, 3 * MIB + 5);
 	o = lib_cache_get(w, "shard");
-	assert_int_equal(object_backing_fd(o), -ENODATA);
+	assert_int_equal(object_backing_fd(o, 0, &fd), -ENODATA);
 	object_put(o);
 	lib_cache_read(w, "shard", 1, 0, 3 * MIB + 5, MIB);
 	fd = backing_fd(w, "shard");
@@ -150,6 +149,46 @@ static void flip(const char *path, off_t off)
 	c ^= 4;
 	assert_int_equal(pwrite(fd, &c, 1, off), 1);
 	close(fd);
+}
+
+static void
+test_a_marked_object_is_handed_over_at_once_and_a_changed_one_checked(void **state)
+{
+	static const unsigned char none[24];
+	struct world *w = *state;
+	struct object *o;
+	char path[160];
+	int fd;
+
+	scripted_put(w->store, "shard", 1, 3 * MIB + 5);
+	lib_cache_read(w, "shard", 1, 0, 3 * MIB + 5, MIB);
+	lib_cache_settle(w);
+	lib_cache_reopen(w);
+	o = lib_cache_get(w, "shard");
+	assert_int_equal(object_backing_fd(o, OBJECT_NOWAIT, &fd), 0);
+	close(fd);
+	object_put(o);
+	/* Without the mark, as an unclean end leaves it, it is looked at first. */
+	find_files(w->dir, ".map", path, sizeof(path));
+	fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, none, sizeof(none), 4056), sizeof(none));
+	close(fd);
+	lib_cache_reopen(w);
+	o = lib_cache_get(w, "shard");
+	assert_int_equal(object_backing_fd(o, OBJECT_NOWAIT, &fd), OBJECT_E_WAIT);
+	assert_int_equal(object_backing_fd(o, 0, &fd), 0);
+	close(fd);
+	object_put(o);
+	/* So it is when somebody has written to it, and what is wrong never shows. */
+	lib_cache_reopen(w);
+	find_files(w->dir, ".data", path, sizeof(path));
+	flip(path, 2 * MIB + 77);
+	o = lib_cache_get(w, "shard");
+	assert_int_equal(object_backing_fd(o, OBJECT_NOWAIT, &fd), OBJECT_E_WAIT);
+	assert_int_equal(object_backing_fd(o, 0, &fd), -ENODATA);
+	object_put(o);
+	assert_int_equal(lib_cache_stats(w).damaged, 1);
+	lib_cache_read(w, "shard", 1, 0, 3 * MIB + 5, MIB);
 }
 
 static void test_a_damaged_page_is_fetched_again(void **state)
@@ -603,6 +642,7 @@ TEST_MAIN(CASE(test_a_small_object_is_fetched_whole_and_once),
 	  CASE(test_random_reads_fetch_what_is_read),
 	  CASE(test_what_was_read_is_there_after_reopening),
 	  CASE(test_a_whole_object_can_be_handed_to_the_kernel),
+	  CASE(test_a_marked_object_is_handed_over_at_once_and_a_changed_one_checked),
 	  CASE(test_a_damaged_page_is_fetched_again),
 	  CASE(test_a_damaged_pack_record_is_fetched_again),
 	  CASE(test_a_damaged_map_or_index_is_dropped),

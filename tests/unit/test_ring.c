@@ -107,9 +107,11 @@ bool input_is_small(const struct input_file *file)
 	return false;
 }
 
-int input_backing_fd(struct input_file *file)
+int input_backing_fd(struct input_file *file, unsigned int flags, int *fd)
 {
 	(void)file;
+	(void)flags;
+	(void)fd;
 	return -ENODATA;
 }
 
