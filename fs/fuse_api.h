@@ -18,3 +18,10 @@
 #else
 #define FUSE_HAS_URING 0
 #endif
+
+/* Whether a reader that waits over io_uring can be interrupted; marked likewise. */
+#ifdef FUSE_URING_INTERRUPT
+#define FUSE_HAS_URING_INTERRUPT 1
+#else
+#define FUSE_HAS_URING_INTERRUPT 0
+#endif

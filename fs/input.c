@@ -35,6 +35,7 @@
 #include "fs/inode.h"
 
 #define DEADLINE_DEFAULT_MS 60000
+#define EARLY_MAX 16
 #define TTL_FOREVER_MS (365ull * 24 * 3600 * 1000) /* what the kernel is told */
 
 /* One call that may block, found by its token. */
@@ -52,8 +53,10 @@ struct input {
 	struct inodes *inodes;
 	int64_t born_ns; /* the time of directories that have none */
 	_Atomic uint64_t reads, bytes_read, stale, files_open;
-	struct lock lock; /* blocked */
+	struct lock lock; /* the two below */
 	struct list blocked;
+	uint64_t early[EARLY_MAX]; /* tokens interrupted before their call waited */
+	unsigned int early_at;
 };
 
 struct input_file {
@@ -151,6 +154,9 @@ static const struct wait *block_begin(struct input *in, struct blocked *b)
 	if (b->token) {
 		lock_scope(&in->lock);
 		list_push_back(&in->blocked, &b->link);
+		for (int i = 0; i < EARLY_MAX; i++)
+			if (in->early[i] == b->token)
+				atomic_store(&b->interrupted, true);
 	}
 	return &b->wait;
 }
@@ -168,6 +174,7 @@ void input_interrupt(struct input *in, uint64_t token)
 	struct list *it;
 
 	lock_scope(&in->lock);
+	in->early[in->early_at++ % EARLY_MAX] = token;
 	list_for_each (it, &in->blocked) {
 		struct blocked *b = container_of(it, struct blocked, link);
 

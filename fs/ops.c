@@ -10,8 +10,8 @@
  * the call then runs where it is.
  *
  * Interrupts: a deferred call gets a token; the library calls on_interrupt() when the
- * kernel withdraws the request (classic transport only), and the tree lets the call end
- * with -EINTR.
+ * kernel withdraws the request (over io_uring only as scripts/setup builds it), and the tree
+ * lets the call end with -EINTR.
  */
 #include "fs/ops.h"
 

@@ -388,5 +388,7 @@ void session_status_json(const struct session *s, struct buf *b)
 	put_feature(b, "passthrough", &s->passthrough);
 	put_feature(b, "write_back", &s->write_back);
 	put_feature(b, "io_uring", &s->uring);
+	json_put_bool(b, "interrupts",
+		      FUSE_HAS_URING_INTERRUPT || !atomic_load(&s->uring.used));
 	json_put_bool(b, "readdirplus", s->readdirplus);
 }
