@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "cache/budget.h"
@@ -40,6 +41,8 @@
 #define TICKS_SLOW 4 /* the slower duties: every so many ticks */
 #define WRITERS 2
 #define WRITE_QUEUE 4096
+#define OPEN_MIN 8    /* objects with an open file, */
+#define OPEN_MAX 4096 /* whatever the process may have */
 #define CHECK_QUEUE 1024
 
 /* The directories this process has open. LMDB's locks belong to the process and break when
@@ -219,6 +222,17 @@ static int build(struct cache *c, const struct cache_config *config, struct why 
 		     : 0;
 }
 
+/* How many objects may have their two descriptors open: half of what the process may. */
+static uint64_t open_files_max(void)
+{
+	struct rlimit limit;
+	uint64_t max = OPEN_MAX;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < max)
+		max = limit.rlim_cur / 4;
+	return max > OPEN_MIN ? max : OPEN_MIN;
+}
+
 int cache_open(const struct cache_config *config, struct cache **out, struct why *why)
 {
 	struct cache *c = calloc(1, sizeof(*c));
@@ -235,6 +249,8 @@ int cache_open(const struct cache_config *config, struct cache **out, struct why
 	news_init(&c->news);
 	lock_cond_init(&c->fetch_gone);
 	list_init(&c->idle);
+	list_init(&c->open);
+	c->open_max = open_files_max();
 	list_init(&c->memory);
 	list_init(&c->queued);
 	list_init(&c->fetches);

@@ -64,6 +64,7 @@ static int object_new(struct cache *c, struct origin *origin, struct ident *iden
 	o->key.origin = origin;
 	memcpy(o->key.hash, ident->hash, sizeof(o->key.hash));
 	list_init(&o->idle);
+	list_init(&o->open);
 	o->leaves = calloc(leaf_count(o) + 1, sizeof(*o->leaves));
 	if (!o->leaves) {
 		object_free(o);
@@ -159,6 +160,31 @@ void object_trim(struct cache *c, bool all)
 	trim_locked(c, all);
 }
 
+/* The file, for the caller to put, when the object has none from now on. Both held. */
+static struct datafile *take_file_locked(struct object *o)
+{
+	struct datafile *f = o->file;
+
+	lock_assert_held(&o->lock);
+	lock_assert_held(&o->cache->lock);
+	if (f) {
+		list_remove(&o->open);
+		o->cache->open_count--;
+	}
+	o->file = NULL;
+	return f;
+}
+
+static void close_file_locked(struct object *o)
+{
+	struct datafile *f;
+
+	lock_take(&o->cache->lock);
+	f = take_file_locked(o);
+	lock_drop(&o->cache->lock);
+	datafile_put(f);
+}
+
 void object_put(struct object *o)
 {
 	struct cache *c;
@@ -173,8 +199,7 @@ void object_put(struct object *o)
 	lock_take(&c->lock);
 	check(o->refs > 0);
 	if (--o->refs == 0) {
-		file = o->file;
-		o->file = NULL;
+		file = take_file_locked(o);
 		lock_drop(&o->lock);
 		list_push_back(&c->idle, &o->idle);
 		c->idle_count++;
@@ -209,8 +234,7 @@ struct block *object_block_locked(struct object *o, uint64_t block)
 void object_detach_locked(struct object *o)
 {
 	lock_assert_held(&o->lock);
-	datafile_put(o->file);
-	o->file = NULL;
+	close_file_locked(o);
 	o->nonce = 0;
 	o->looked_ms = 0;
 	o->checked = 0;
@@ -254,6 +278,30 @@ static void adopt_locked(struct object *o, struct datafile *f, bool marked)
 	o->nonce = nonce;
 	o->touched_ms = 0;
 	o->whole = o->whole || marked;
+	lock_take(&o->cache->lock);
+	list_push_back(&o->cache->open, &o->open);
+	o->cache->open_count++;
+	lock_drop(&o->cache->lock);
+}
+
+/* Closes the file that was opened first when there are too many: its reader opens it
+ * again, and what is passed through needs none. No lock held. */
+static void limit_open(struct cache *c)
+{
+	struct object *o = NULL;
+
+	lock_take(&c->lock);
+	if (c->open_count > c->open_max) {
+		o = list_first(&c->open, struct object, open);
+		o->refs++; /* it had some: an idle object has no file */
+	}
+	lock_drop(&c->lock);
+	if (!o)
+		return;
+	lock_take(&o->lock);
+	close_file_locked(o);
+	lock_drop(&o->lock);
+	object_put(o);
 }
 
 int object_file(struct object *o, bool create, struct datafile **out)
@@ -270,6 +318,8 @@ int object_file(struct object *o, bool create, struct datafile **out)
 		lock_drop(&o->lock);
 		r = datafile_open(o->cache->disk, o->ident, create, &f);
 		marked = r == 0 && datafile_sealed(f) && datafile_marked(f);
+		if (r == 0)
+			limit_open(o->cache);
 		lock_take(&o->lock);
 		if (r == 0 && !o->file)
 			adopt_locked(o, f, marked);

@@ -112,6 +112,7 @@ struct object {
 	} key;
 	unsigned int refs;
 	struct list idle; /* while refs is 0 */
+	struct list open; /* while it has a file */
 
 	struct lock lock;      /* everything below */
 	struct block **leaves; /* OBJECT_LEAF_BLOCKS blocks each; NULL: untouched */

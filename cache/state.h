@@ -39,6 +39,8 @@ struct cache {
 	struct object *objects;
 	struct list idle; /* objects with no reference, least recently used first */
 	uint64_t idle_count, idle_blocks;
+	struct list open; /* objects with an open file, opened first first */
+	uint64_t open_count, open_max;
 	struct list memory;  /* fills that lie in memory only, oldest first */
 	struct list queued;  /* those that wait for a writer, or are in its hands */
 	struct list fetches; /* requests under way */

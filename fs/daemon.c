@@ -140,9 +140,15 @@ void daemon_reopen_log(const char *path)
 void daemon_harden(void)
 {
 	const struct rlimit none = {0, 0};
+	struct rlimit files;
 
 	if (prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
 		log_warn("core files not switched off error=%d", errno);
+	/* Two for each large file in use, and one for each connection. */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
 	signal(SIGPIPE, SIG_IGN);
 	umask(077);
 }

@@ -24,5 +24,5 @@ int daemon_detach(const char *path, struct why *why);
 void daemon_reopen_log(const char *path);
 
 /* No core files, no tracing by other processes of this user: memory holds secrets. Signals
- * that would end us silently are ignored. */
+ * that would end us silently are ignored. As many descriptors as the process may have. */
 void daemon_harden(void);
