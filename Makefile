@@ -102,6 +102,7 @@ cache_src := \
 	cache/split.c \
 	cache/stage.c \
 	cache/store.c \
+	cache/tail.c \
 	cache/upload_step.c \
 	cache/uploader.c \
 	cache/verify.c \

@@ -27,6 +27,7 @@
 #include "cache/kill_point.h"
 #include "cache/replay.h"
 #include "cache/segment.h"
+#include "cache/tail.h"
 #include "fs/base/buf.h"
 #include "fs/base/check.h"
 #include "fs/base/cleanup.h"
@@ -70,6 +71,8 @@ int journal_open(const struct journal_config *config, struct journal **out,
 	lock_cond_init(&j->cond);
 	j->stale = true; /* until journal_start() */
 	r = replay_journal(config, &j->generation, report, why);
+	if (r == 0 && config->tail)
+		r = tail_replay(config->tail, config->replay, config->arg);
 	if (r < 0) {
 		pthread_cond_destroy(&j->cond);
 		lock_fini(&j->lock);
@@ -157,6 +160,8 @@ int journal_append(struct journal *j, const struct buf *records, uint64_t *seq)
 	buf_append(&j->pending, records->data, records->len);
 	j->stats.appends++;
 	*seq = ++j->appended;
+	if (j->config.tail)
+		tail_append(j->config.tail, records, *seq);
 	return 0;
 }
 
@@ -224,6 +229,8 @@ static int lead_locked(struct journal *j)
 			upto = j->taken;
 		j->durable = upto;
 		j->stale = false;
+		if (j->config.tail)
+			tail_trim(j->config.tail, upto);
 		j->stats.commits++;
 		j->stats.bytes += batch.len;
 		j->stats.segment_bytes = segment_size(j->segment);
@@ -244,6 +251,8 @@ int journal_start(struct journal *j)
 	lock_scope(&j->lock);
 	check(!j->leading && !j->segment);
 	r = lead_locked(j);
+	if (r == 0 && j->config.tail)
+		tail_clear(j->config.tail); /* the snapshot has it */
 	if (r == 0)
 		replay_sweep(j->config.dirfd, segment_generation(j->segment));
 	return err_trace(r);

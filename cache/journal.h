@@ -17,6 +17,7 @@
 
 struct buf;
 struct journal;
+struct tail;
 
 struct journal_report {
 	uint64_t records;     /* replayed */
@@ -32,6 +33,7 @@ struct journal_config {
 	int quarantine_fd;     /* <state>/quarantine; borrowed */
 	const char *source;    /* what the state belongs to; borrowed */
 	uint64_t log_size_min; /* bytes of log before a new segment; 0: 16 MiB */
+	struct tail *tail;     /* what the last process appended; NULL: none; borrowed */
 	void *arg;
 	/* Called by journal_open(), once per record. Negative ends the open. */
 	int (*replay)(void *arg, const struct record *r);

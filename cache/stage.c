@@ -274,6 +274,8 @@ int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **ou
 	fd = openat(s->config.dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_origin(-errno);
+	if (size == STAGE_WHOLE)
+		size = (uint64_t)st.st_size;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < size)
 		return err_origin(-EBADMSG);
 	if ((uint64_t)st.st_size > size && ftruncate(fd, (off_t)size) < 0)

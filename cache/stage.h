@@ -59,6 +59,8 @@ void content_spare(struct content *c);
  * file to stay until the journal forgets it. */
 void content_record(struct content *c);
 
+#define STAGE_WHOLE UINT64_MAX /* as a size: all of the file's bytes */
+
 /* At recovery, before any stage_create(): the file the journal names, with one reference
  * and no pin. -ENOENT, or -EBADMSG when it is shorter than `size`; bytes behind `size` are
  * cut off: no one was told they were safe. */
