@@ -157,6 +157,9 @@ backend_src := \
 
 fs_src := \
 	fs/config.c \
+	fs/handover.c \
+	fs/handover_file.c \
+	fs/handover_node.c \
 	fs/inode.c \
 	fs/input.c \
 	fs/output.c \
@@ -164,6 +167,7 @@ fs_src := \
 	fs/output_dir.c \
 	fs/output_fetch.c \
 	fs/output_file.c \
+	fs/output_handover.c \
 	fs/output_log.c \
 	fs/output_name.c \
 	fs/output_node.c \
@@ -172,6 +176,7 @@ fs_src := \
 	fs/output_store.c \
 	fs/output_sync.c \
 	fs/output_task.c \
+	fs/slots.c \
 	fs/sluice.c \
 	fs/stack.c
 
@@ -186,6 +191,8 @@ mount_src := \
 	fs/cmd_umount.c \
 	fs/control.c \
 	fs/daemon.c \
+	fs/holder.c \
+	fs/loop.c \
 	fs/mounts.c \
 	fs/ops.c \
 	fs/ops_handle.c \
@@ -193,6 +200,7 @@ mount_src := \
 	fs/ops_output.c \
 	fs/ops_output_file.c \
 	fs/ops_reply.c \
+	fs/ops_restore.c \
 	fs/progress.c \
 	fs/serve.c \
 	fs/session.c \

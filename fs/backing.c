@@ -197,6 +197,38 @@ void backing_close(struct backing *b, void *ctx, uint64_t ino, enum backing_mode
 	entry_drop_unused(b, e);
 }
 
+void backing_restore(struct backing *b, uint64_t ino, enum backing_mode mode, int id,
+		     uint64_t file_dev, uint64_t file_ino)
+{
+	struct entry *e;
+
+	if (mode == BACKING_DIRECT)
+		return;
+	lock_scope(&b->lock);
+	e = entry_get(b, ino);
+	check(e);
+	if (mode == BACKING_CACHED) {
+		e->cached++;
+		return;
+	}
+	e->pass++;
+	e->id = id;
+	e->file_dev = (dev_t)file_dev;
+	e->file_ino = (ino_t)file_ino;
+}
+
+bool backing_knows(struct backing *b, int id)
+{
+	struct entry *e, *next;
+
+	lock_scope(&b->lock);
+	HASH_ITER (hh, b->entries, e, next) {
+		if (e->pass && e->id == id)
+			return true;
+	}
+	return false;
+}
+
 void backing_stats(struct backing *b, struct backing_stats *stats)
 {
 	lock_scope(&b->lock);

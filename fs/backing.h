@@ -44,6 +44,12 @@ struct backing *backing_free(struct backing *b);
 enum backing_mode backing_open(struct backing *b, void *ctx, uint64_t ino, int fd,
 			       bool cached, int *id);
 
+/* A grant of the last daemon's (handover.h): the kernel still has it. */
+void backing_restore(struct backing *b, uint64_t ino, enum backing_mode mode, int id,
+		     uint64_t file_dev, uint64_t file_ino);
+/* Whether a grant stands on this id. */
+bool backing_knows(struct backing *b, int id);
+
 /* Gives a grant back, at the last close of that open. */
 void backing_close(struct backing *b, void *ctx, uint64_t ino, enum backing_mode mode);
 

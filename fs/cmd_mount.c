@@ -13,6 +13,7 @@
 #include "fs/cmd.h"
 #include "fs/config.h"
 #include "fs/daemon.h"
+#include "fs/holder.h"
 #include "fs/mounts.h"
 #include "fs/serve.h"
 
@@ -79,6 +80,21 @@ static int wait_for_answer(char *dir, struct why *why)
 	return EXIT_OK;
 }
 
+/* Passed-on descriptors need root's mount(2): fusermount3 gives one to its caller alone. */
+static bool is_held(const struct config *config)
+{
+	if (config->restart == CONFIG_OFF || geteuid() != 0 ||
+	    config->role != CONFIG_OUTPUT)
+		return false;
+	return config->restart == CONFIG_ON || !config->foreground;
+}
+
+static int run_mount(const struct config *config, int report)
+{
+	return is_held(config) ? holder_run(config, report)
+			       : serve_run(config, report, NULL);
+}
+
 static int go(struct config *config, struct why *why)
 {
 	int report = -1, code = EXIT_OK, r;
@@ -89,13 +105,13 @@ static int go(struct config *config, struct why *why)
 	if (r != EXIT_OK)
 		return r;
 	if (config->foreground)
-		return serve_run(config, -1);
+		return run_mount(config, -1);
 	r = daemon_fork(&report, &code, why);
 	if (r < 0)
 		return EXIT_INTERNAL;
 	if (r == DAEMON_E_PARENT)
 		return code == EXIT_OK ? wait_for_answer(config->dir, why) : code;
-	_exit(serve_run(config, report));
+	_exit(run_mount(config, report));
 }
 
 int cmd_mount_config(struct config *config, const char *source, const char *dir)

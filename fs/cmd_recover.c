@@ -122,7 +122,7 @@ static int recover(struct config *config, const struct recover_options *options)
 	struct why why = {""};
 	int r;
 
-	r = stack_open(config, &stack, &why);
+	r = stack_open(config, NULL, &stack, &why);
 	if (r != 0)
 		return cmd_fail(r, &why);
 	d.output = stack.output;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/pidfd.h>
 
+#include "fs/base/cleanup.h"
 #include "fs/base/err.h"
 #include "fs/base/exit.h"
 #include "fs/client.h"
@@ -81,8 +84,18 @@ static int remove_dead(const struct mounts_entry *entry, struct why *why)
 	return cmd_fail(errno == EPERM ? EXIT_REFUSED : EXIT_INTERNAL, why);
 }
 
+/* It is in use, and goes on. */
+static bool refused(const json_t *result)
+{
+	const char *text = json_string_value(json_object_get(result, "result"));
+
+	return text && !strcmp(text, "busy");
+}
+
 static int stop(struct client *c, const struct umount_options *options, const char *dir)
 {
+	_cleanup_(close_fdp) int process = pidfd_open(client_peer(c), 0);
+	struct pollfd ended = {.fd = process, .events = POLLIN};
 	struct why why = {""};
 	json_t *result = NULL, *extra = NULL;
 	int code, r;
@@ -101,9 +114,12 @@ static int stop(struct client *c, const struct umount_options *options, const ch
 	}
 	code = cmd_print_drained(result, options->json, dir);
 	/* The connection closes with the process: then everything is really gone. */
-	if ((code == EXIT_OK || code == EXIT_PENDING) &&
-	    client_read(c, END_TIMEOUT_MS, &extra) == 0)
-		json_decref(extra);
+	if (code == EXIT_OK || code == EXIT_PENDING) {
+		if (client_read(c, END_TIMEOUT_MS, &extra) == 0)
+			json_decref(extra);
+		if (process >= 0 && !refused(result))
+			poll(&ended, 1, END_TIMEOUT_MS);
+	}
 	json_decref(result);
 	return code;
 }

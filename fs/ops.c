@@ -28,8 +28,10 @@
 #include "fs/base/json.h"
 #include "fs/base/log.h"
 #include "fs/base/worker.h"
+#include "fs/handover.h"
 #include "fs/input.h"
 #include "fs/ops_call.h"
+#include "fs/output.h"
 #include "fs/session.h"
 #include "fs/standin.h"
 
@@ -104,6 +106,8 @@ struct call call_make(fuse_req_t req, call_fn run, fuse_ino_t ino, const char *n
 		c.fi = *fi;
 		c.has_fi = true;
 	}
+	if (c.ops->slots)
+		c.request = handover_request(&c.again);
 	return c;
 }
 
@@ -148,6 +152,14 @@ static void interrupt_all(struct ops *o)
 		input_interrupt(o->config.input, token);
 }
 
+/* Runs it; what it writes to the journal is known to be this request's. */
+static int run(struct call *c, unsigned int flags)
+{
+	if (c->ops->slots && c->ops->config.output)
+		output_set_request(c->request);
+	return c->run(c, flags);
+}
+
 static void run_deferred(void *arg)
 {
 	struct call *c = arg;
@@ -157,7 +169,7 @@ static void run_deferred(void *arg)
 	if (atomic_load(&c->ops->stopping) || fuse_req_interrupted(c->req))
 		finish(c, -EINTR);
 	else
-		finish(c, c->run(c, 0));
+		finish(c, run(c, 0));
 	if (c->ops->config.input)
 		input_set_token(0);
 	free(c);
@@ -201,7 +213,7 @@ static void defer(struct call *c)
 		free(d);
 	}
 	atomic_fetch_add_explicit(&o->inlined, 1, memory_order_relaxed);
-	finish(c, c->run(c, 0));
+	finish(c, run(c, 0));
 }
 
 void call_start(struct call *c)
@@ -209,7 +221,7 @@ void call_start(struct call *c)
 	int r;
 
 	over_ring(c);
-	r = c->run(c, TREE_NOWAIT);
+	r = run(c, TREE_NOWAIT);
 	if (r == TREE_E_WAIT)
 		defer(c);
 	else
@@ -221,7 +233,7 @@ void call_start_blocking(struct call *c)
 	if (over_ring(c))
 		defer(c);
 	else
-		finish(c, c->run(c, 0));
+		finish(c, run(c, 0));
 }
 
 /* ---- the mount ------------------------------------------------------------------------- */
@@ -249,6 +261,10 @@ int ops_new(const struct ops_config *config, struct ops **out)
 	r = backing_new(&kernel, config->input != NULL, &o->backing);
 	if (r == 0 && config->input)
 		r = standins_new(STANDINS_MAX, &o->standins);
+	if (r == 0 && config->handover) {
+		o->slots = calloc(HANDOVER_FILES_MAX, sizeof(*o->slots));
+		r = o->slots ? 0 : err_origin(-ENOMEM);
+	}
 	if (r == 0)
 		r = worker_pool_new(&o->workers, "sluice-io", (int)config->thread_count,
 				    QUEUE_MAX);
@@ -276,6 +292,7 @@ struct ops *ops_free(struct ops *o)
 	standins_free(o->standins);
 	backing_free(o->backing);
 	lock_fini(&o->lock);
+	free(o->slots);
 	free(o);
 	return NULL;
 }

@@ -14,6 +14,7 @@
 #include "fs/tree.h"
 
 struct buf;
+struct handover;
 struct input;
 struct output;
 struct session;
@@ -33,8 +34,9 @@ enum ops_profile {
 struct ops_config {
 	struct input *input; /* one of the two */
 	struct output *output;
-	struct session *session; /* set by ops_set_session() */
-	uint64_t ttl_ms;         /* of names that do not exist */
+	struct session *session;   /* set by ops_set_session() */
+	struct handover *handover; /* NULL: none */
+	uint64_t ttl_ms;           /* of names that do not exist */
 	bool immutable;
 	enum ops_profile profile; /* with immutable */
 	unsigned int thread_count;
@@ -42,6 +44,8 @@ struct ops_config {
 
 int ops_new(const struct ops_config *config, struct ops **out);
 void ops_set_session(struct ops *o, struct session *session);
+/* Before the loop: the files that were open in the last daemon. */
+int ops_restore(struct ops *o);
 /* After the loop and before session_free(): ends the calls under way, closes what is open.
  * Takes NULL, returns NULL. */
 struct ops *ops_free(struct ops *o);

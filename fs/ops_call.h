@@ -36,6 +36,7 @@ struct ops {
 	struct standins *standins; /* NULL: of /output */
 	struct lock lock;          /* handles */
 	struct list handles;       /* all that are open */
+	struct handle **slots;     /* by slot of the hand-over; NULL: there is none */
 	struct backing *backing;
 	struct worker_pool *workers;
 	atomic_bool stopping;      /* nobody waits for replies any more */
@@ -72,6 +73,8 @@ struct call {
 	struct fuse_file_info fi;
 	struct stat attr; /* setattr */
 	uint64_t token;   /* for input_interrupt() */
+	uint64_t request; /* the kernel's number of it; 0: not known */
+	bool again;       /* sent to the last daemon too, which may have done it */
 };
 
 /* A call for this request; `fi` may be NULL. */
@@ -100,29 +103,32 @@ struct handle {
 	void *file;            /* struct input_file, output_file, input_dir, output_dir */
 	bool writes;           /* opened for writing: a flush does not say */
 	handle_close_fn close; /* for those that are still open at the end */
+	uint32_t slot;         /* of the hand-over */
 };
-static inline struct handle *handle_of(uint64_t fh)
-{
-	struct handle *h = (struct handle *)(uintptr_t)fh;
-
-	/* The kernel orders this after the open; here the order is visible to tools too. */
-	(void)atomic_load_explicit(&h->ready, memory_order_acquire);
-	return h;
-}
+/* What the kernel's number stands for. NULL: what a release that is sent again had ended
+ * already, or what could not be opened again. */
+struct handle *handle_of(struct ops *o, uint64_t fh);
 static inline struct handle *call_handle(const struct call *c)
 {
-	return handle_of(c->fi.fh);
+	return handle_of(c->ops, c->fi.fh);
 }
+/* The tree's file or directory of the call's handle, opened anew where the last daemon
+ * had it open. Negative errno, or TREE_E_WAIT. */
+int call_file(struct call *c, unsigned int flags, void **out);
 /* Grants a mode and fills fi. `fd` is taken; -1: none. NULL: no memory. */
 struct handle *handle_open(struct call *c, void *file, handle_close_fn close, int fd,
 			   bool cached, bool keep);
 struct handle *handle_open_dir(struct call *c, void *dir, handle_close_fn close);
-void *handle_close_dir(struct ops *o, struct handle *h);
+void *handle_close_dir(struct call *c, struct handle *h);
 void handle_close_all(struct ops *o);      /* no call is under way */
 int handle_kernel_open(void *ctx, int fd); /* ctx: a fuse_req_t */
 void handle_kernel_close(void *ctx, int id);
-/* Gives the mode back and frees the handle; the file is the caller's. */
-void *handle_close(struct ops *o, fuse_req_t req, fuse_ino_t ino, struct handle *h);
+/* Gives the mode back and frees the handle; the file is the caller's, NULL when it was
+ * never opened again. */
+void *handle_close(struct call *c, struct handle *h);
+/* After the reply that told of the open, or of the release. */
+void handle_told_open(struct call *c);
+void handle_told_closed(struct call *c);
 
 void call_stat(const struct tree_attr *attr, struct stat *st);
 void call_entry(const struct tree_attr *attr, struct fuse_entry_param *entry);

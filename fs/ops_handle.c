@@ -2,14 +2,20 @@
 /*
  * Open files and directories, as fi->fh carries them. All are in one list, so that those
  * whose release never comes (the connection was aborted) are closed at the end.
+ *
+ * With a hand-over the number is a slot's of handover_file.h, and there is a pointer per
+ * slot; else it is the pointer.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fs/base/err.h"
+#include "fs/handover.h"
 #include "fs/ops_call.h"
+#include "fs/ops_restore.h"
 
 int handle_kernel_open(void *ctx, int fd)
 {
@@ -36,6 +42,50 @@ void handle_kernel_close(void *ctx, int id)
 #endif
 }
 
+static struct handover_file *slot_of(struct ops *o, uint32_t slot)
+{
+	return handover_file_at(&o->config.handover->files, slot);
+}
+
+struct handle *handle_of(struct ops *o, uint64_t fh)
+{
+	struct handle *h;
+
+	if (!o->slots)
+		h = (struct handle *)(uintptr_t)fh;
+	else if (fh == 0 || fh > HANDOVER_FILES_MAX)
+		return NULL;
+	else
+		h = __atomic_load_n(&o->slots[fh - 1], __ATOMIC_ACQUIRE);
+	/* The kernel orders this after the open; here the order is visible to tools too. */
+	if (h)
+		(void)atomic_load_explicit(&h->ready, memory_order_acquire);
+	return h;
+}
+
+/* A slot of the hand-over for it; not told of yet. */
+static int take_slot(struct call *c, struct handle *h)
+{
+	struct ops *o = c->ops;
+	struct handover_file *f;
+
+	h->slot = handover_file_take(o->config.handover);
+	if (h->slot == SLOTS_NONE)
+		return err_origin(-ENFILE);
+	f = slot_of(o, h->slot);
+	f->flags = c->fi.flags;
+	f->request = c->request;
+	f->ino = c->ino;
+	f->version = 0;
+	f->backing_id = 0;
+	f->mode = BACKING_DIRECT;
+	f->is_dir = false;
+	f->dir_next = f->dir_name = 0;
+	__atomic_store_n(&o->slots[h->slot], h, __ATOMIC_RELEASE);
+	c->fi.fh = (uint64_t)h->slot + 1;
+	return 0;
+}
+
 static struct handle *handle_new(struct call *c, void *file, handle_close_fn close_file)
 {
 	struct handle *h = calloc(1, sizeof(*h));
@@ -45,6 +95,10 @@ static struct handle *handle_new(struct call *c, void *file, handle_close_fn clo
 	h->file = file;
 	h->close = close_file;
 	c->fi.fh = (uintptr_t)h;
+	if (c->ops->slots && take_slot(c, h) < 0) {
+		free(h);
+		return NULL;
+	}
 	lock_scope(&c->ops->lock);
 	list_push_back(&c->ops->handles, &h->link);
 	return h;
@@ -61,18 +115,81 @@ static void *handle_free(struct ops *o, struct handle *h)
 	return file;
 }
 
+/* From now on the slot tells of it. */
+static void publish(struct call *c, struct handle *h)
+{
+	if (c->ops->slots)
+		atomic_store(&slot_of(c->ops, h->slot)->state, HANDOVER_OPENING);
+	atomic_store_explicit(&h->ready, true, memory_order_release);
+}
+
+/* The kernel is told next that it is closed. */
+static void withdraw(struct call *c, struct handle *h)
+{
+	struct handover_file *f;
+
+	if (!c->ops->slots)
+		return;
+	f = slot_of(c->ops, h->slot);
+	f->request = c->request;
+	atomic_store(&f->state, HANDOVER_RELEASING);
+	__atomic_store_n(&c->ops->slots[h->slot], NULL, __ATOMIC_RELEASE);
+}
+
+void handle_told_open(struct call *c)
+{
+	int opening = HANDOVER_OPENING;
+	struct handover_file *f;
+
+	if (!c->ops->slots)
+		return;
+	/* It may have been closed meanwhile, and the slot be another's. */
+	f = slot_of(c->ops, (uint32_t)c->fi.fh - 1);
+	if (f->request == c->request)
+		atomic_compare_exchange_strong(&f->state, &opening, HANDOVER_OPEN);
+}
+
+void handle_told_closed(struct call *c)
+{
+	if (c->ops->slots && c->fi.fh > 0 && c->fi.fh <= HANDOVER_FILES_MAX &&
+	    atomic_load(&slot_of(c->ops, (uint32_t)c->fi.fh - 1)->state) ==
+		    HANDOVER_RELEASING)
+		handover_file_give(c->ops->config.handover, (uint32_t)c->fi.fh - 1);
+}
+
 struct handle *handle_open_dir(struct call *c, void *dir, handle_close_fn close_dir)
 {
 	struct handle *h = handle_new(c, dir, close_dir);
 
-	if (h)
-		atomic_store_explicit(&h->ready, true, memory_order_release);
+	if (!h)
+		return NULL;
+	if (c->ops->slots)
+		slot_of(c->ops, h->slot)->is_dir = true;
+	publish(c, h);
 	return h;
 }
 
-void *handle_close_dir(struct ops *o, struct handle *h)
+void *handle_close_dir(struct call *c, struct handle *h)
 {
-	return handle_free(o, h);
+	withdraw(c, h);
+	return handle_free(c->ops, h);
+}
+
+/* What the next daemon has to know of a file that is passed through. */
+static void note_backing(struct call *c, const struct handle *h, int fd, int id)
+{
+	struct handover_file *f;
+	struct stat st;
+
+	if (!c->ops->slots)
+		return;
+	f = slot_of(c->ops, h->slot);
+	f->mode = (uint8_t)h->mode;
+	if (h->mode != BACKING_PASS || fstat(fd, &st) < 0)
+		return;
+	f->backing_id = id;
+	f->backing_dev = st.st_dev;
+	f->backing_ino = st.st_ino;
 }
 
 struct handle *handle_open(struct call *c, void *file, handle_close_fn close_file, int fd,
@@ -91,17 +208,19 @@ struct handle *handle_open(struct call *c, void *file, handle_close_fn close_fil
 		if (h->mode == BACKING_PASS)
 			c->fi.backing_id = id;
 #endif
-		atomic_store_explicit(&h->ready, true, memory_order_release);
+		note_backing(c, h, fd, id);
+		publish(c, h);
 	}
 	if (fd >= 0)
 		close(fd);
 	return h;
 }
 
-void *handle_close(struct ops *o, fuse_req_t req, fuse_ino_t ino, struct handle *h)
+void *handle_close(struct call *c, struct handle *h)
 {
-	backing_close(o->backing, req, ino, h->mode);
-	return handle_free(o, h);
+	backing_close(c->ops->backing, c->req, c->ino, h->mode);
+	withdraw(c, h);
+	return handle_free(c->ops, h);
 }
 
 void handle_close_all(struct ops *o)
@@ -109,7 +228,25 @@ void handle_close_all(struct ops *o)
 	while (!list_empty(&o->handles)) {
 		struct handle *h = list_first(&o->handles, struct handle, link);
 		handle_close_fn close_file = h->close;
+		void *file = handle_free(o, h);
 
-		close_file(handle_free(o, h));
+		if (file)
+			close_file(file);
 	}
+}
+
+int call_file(struct call *c, unsigned int flags, void **out)
+{
+	struct handle *h = call_handle(c);
+
+	if (!h)
+		return err_origin(-ESTALE);
+	if (!__atomic_load_n(&h->file, __ATOMIC_ACQUIRE)) {
+		int r = ops_reopen(c, h, flags);
+
+		if (r != 0)
+			return err_trace(r);
+	}
+	*out = h->file;
+	return 0;
 }

@@ -175,8 +175,12 @@ static int run_opendir(struct call *c, unsigned int flags)
 	}
 	/* Where opendir is not left out: kernels before 5.1. */
 	c->fi.cache_readdir = c->fi.keep_cache = c->ops->config.immutable;
-	if (fuse_reply_open(c->req, &c->fi) < 0)
-		input_closedir(handle_close_dir(c->ops, h));
+	if (fuse_reply_open(c->req, &c->fi) < 0) {
+		input_closedir(handle_close_dir(c, h));
+		handle_told_closed(c);
+	} else {
+		handle_told_open(c);
+	}
 	return 0;
 }
 
@@ -198,10 +202,8 @@ static int dir_of(struct call *c, unsigned int flags, struct standin **s,
 	int r;
 
 	*s = NULL;
-	if (c->fi.fh) {
-		*dir = call_handle(c)->file;
-		return 0;
-	}
+	if (c->fi.fh)
+		return call_file(c, flags, (void **)dir);
 	*s = standin_get(c->ops->standins, c->ino);
 	if (!*s) {
 		r = input_opendir(tree(c), c->ino, flags, dir);
@@ -258,12 +260,14 @@ static void in_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 static void in_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ops *o = fuse_req_userdata(req);
+	struct call c = call_make(req, NULL, ino, NULL, fi);
+	struct handle *h = call_handle(&c);
 
-	(void)ino;
 	count(req, OPS_RELEASEDIR);
-	input_closedir(handle_close_dir(o, handle_of(fi->fh)));
+	if (h)
+		input_closedir(handle_close_dir(&c, h));
 	fuse_reply_err(req, 0);
+	handle_told_closed(&c);
 }
 
 /* ---- files ----------------------------------------------------------------------------- */
@@ -334,8 +338,12 @@ static int run_open(struct call *c, unsigned int flags)
 		return err_origin(-ENOMEM);
 	}
 	c->fi.noflush = 1;
-	if (fuse_reply_open(c->req, &c->fi) < 0)
-		input_close(handle_close(c->ops, c->req, c->ino, h));
+	if (fuse_reply_open(c->req, &c->fi) < 0) {
+		input_close(handle_close(c, h));
+		handle_told_closed(c);
+	} else {
+		handle_told_open(c);
+	}
 	return 0;
 }
 
@@ -359,10 +367,8 @@ static int file_of(struct call *c, unsigned int flags, struct standin **s,
 	int r;
 
 	*s = NULL;
-	if (c->fi.fh) {
-		*file = call_handle(c)->file;
-		return 0;
-	}
+	if (c->fi.fh)
+		return call_file(c, flags, (void **)file);
 	*s = standin_get(c->ops->standins, c->ino);
 	if (!*s) {
 		r = input_open(tree(c), c->ino, flags, file);
@@ -412,12 +418,14 @@ static void in_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 static void in_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ops *o = fuse_req_userdata(req);
-	struct handle *h = handle_of(fi->fh);
+	struct call c = call_make(req, NULL, ino, NULL, fi);
+	struct handle *h = call_handle(&c);
 
 	count(req, OPS_RELEASE);
-	input_close(handle_close(o, req, ino, h));
+	if (h)
+		input_close(handle_close(&c, h));
 	fuse_reply_err(req, 0);
+	handle_told_closed(&c);
 }
 
 static void in_statfs(fuse_req_t req, fuse_ino_t ino)

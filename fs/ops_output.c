@@ -162,12 +162,33 @@ static void out_readlink(fuse_req_t req, fuse_ino_t ino)
 	call_start(&c);
 }
 
+/* Whether the last daemon has done what this call is for; only its reply was lost. */
+static bool is_done(const struct call *c)
+{
+	return c->again && output_executed(tree(c), c->request);
+}
+
+/* The reply to a call that has made its name already. */
+static int reply_made(struct call *c)
+{
+	struct tree_attr attr;
+	int r = output_lookup(tree(c), c->ino, c->name, 0, &attr);
+
+	if (r == 0)
+		reply_entry(c, &attr);
+	return r;
+}
+
 /* ---- names ----------------------------------------------------------------------------- */
 
 static int run_mkdir(struct call *c, unsigned int flags)
 {
 	struct tree_attr attr;
-	int r = output_mkdir(tree(c), c->ino, c->name, c->mode, owner(c), &attr);
+	int r;
+
+	if (is_done(c))
+		return reply_made(c);
+	r = output_mkdir(tree(c), c->ino, c->name, c->mode, owner(c), &attr);
 
 	(void)flags;
 	if (r == 0)
@@ -186,7 +207,11 @@ static void out_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 static int run_symlink(struct call *c, unsigned int flags)
 {
 	struct tree_attr attr;
-	int r = output_symlink(tree(c), c->ino, c->name, c->new_name, owner(c), &attr);
+	int r;
+
+	if (is_done(c))
+		return reply_made(c);
+	r = output_symlink(tree(c), c->ino, c->name, c->new_name, owner(c), &attr);
 
 	(void)flags;
 	if (r == 0)
@@ -210,10 +235,16 @@ static int reply_done(const struct call *c, int r)
 	return r;
 }
 
+/* A name that only the last daemon knew went with it. */
+static int reply_gone(const struct call *c, int r)
+{
+	return reply_done(c, c->again && r == -ENOENT ? 0 : r);
+}
+
 static int run_unlink(struct call *c, unsigned int flags)
 {
 	(void)flags;
-	return reply_done(c, output_unlink(tree(c), c->ino, c->name));
+	return reply_gone(c, is_done(c) ? 0 : output_unlink(tree(c), c->ino, c->name));
 }
 
 static void out_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -226,7 +257,7 @@ static void out_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 static int run_rmdir(struct call *c, unsigned int flags)
 {
 	(void)flags;
-	return reply_done(c, output_rmdir(tree(c), c->ino, c->name));
+	return reply_gone(c, is_done(c) ? 0 : output_rmdir(tree(c), c->ino, c->name));
 }
 
 static void out_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -239,6 +270,8 @@ static void out_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 static int run_rename(struct call *c, unsigned int flags)
 {
 	(void)flags;
+	if (is_done(c))
+		return reply_done(c, 0);
 	return reply_done(c, output_rename(tree(c), c->ino, c->name, c->new_parent,
 					   c->new_name, c->set));
 }
@@ -264,6 +297,8 @@ static int run_mknod(struct call *c, unsigned int flags)
 	(void)flags;
 	r = output_create(tree(c), c->ino, c->name, c->mode, O_RDWR | O_EXCL, owner(c), 0,
 			  &attr, &file);
+	if (r == -EEXIST && c->again)
+		return reply_made(c);
 	if (r != 0)
 		return r;
 	r = output_flush(file);

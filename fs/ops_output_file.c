@@ -54,8 +54,12 @@ static int run_opendir(struct call *c, unsigned int flags)
 		output_closedir(dir);
 		return err_origin(-ENOMEM);
 	}
-	if (fuse_reply_open(c->req, &c->fi) < 0)
-		output_closedir(handle_close_dir(c->ops, h));
+	if (fuse_reply_open(c->req, &c->fi) < 0) {
+		close_dir(handle_close_dir(c, h));
+		handle_told_closed(c);
+	} else {
+		handle_told_open(c);
+	}
 	return 0;
 }
 
@@ -69,11 +73,15 @@ void ops_file_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static int run_readdir(struct call *c, unsigned int flags)
 {
 	struct listing l;
-	int r = listing_begin(c, &l);
+	void *dir;
+	int r = call_file(c, flags, &dir);
 
+	if (r != 0)
+		return r;
+	r = listing_begin(c, &l);
 	if (r == 0)
-		r = output_readdir(call_handle(c)->file, listing_cookie(c), c->flag,
-				   flags, listing_fill, &l);
+		r = output_readdir(dir, listing_cookie(c), c->flag, flags, listing_fill,
+				   &l);
 	return listing_end(&l, r);
 }
 
@@ -102,11 +110,14 @@ void ops_file_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off
 
 void ops_file_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ops *o = fuse_req_userdata(req);
+	struct call c = call_make(req, NULL, ino, NULL, fi);
+	struct handle *h = call_handle(&c);
+	void *dir = h ? handle_close_dir(&c, h) : NULL;
 
-	(void)ino;
-	output_closedir(handle_close_dir(o, handle_of(fi->fh)));
+	if (dir)
+		output_closedir(dir);
 	fuse_reply_err(req, 0);
+	handle_told_closed(&c);
 }
 
 static int run_fsyncdir(struct call *c, unsigned int flags)
@@ -161,8 +172,9 @@ static int run_create(struct call *c, unsigned int flags)
 	struct handle *h;
 	int r;
 
-	r = output_create(tree(c), c->ino, c->name, c->mode, open_flags(c), owner(c),
-			  flags, &attr, &file);
+	c->fi.flags = open_flags(c);
+	r = output_create(tree(c), c->ino, c->name, c->mode, c->fi.flags, owner(c), flags,
+			  &attr, &file);
 	if (r != 0)
 		return r;
 	c->ino = attr.ino;
@@ -174,8 +186,11 @@ static int run_create(struct call *c, unsigned int flags)
 	}
 	call_entry(&attr, &entry);
 	if (fuse_reply_create(c->req, &entry, &c->fi) < 0) {
-		output_release(handle_close(c->ops, c->req, attr.ino, h));
+		output_release(handle_close(c, h));
 		output_forget(tree(c), attr.ino, 1);
+		handle_told_closed(c);
+	} else {
+		handle_told_open(c);
 	}
 	return 0;
 }
@@ -195,7 +210,8 @@ static int run_open(struct call *c, unsigned int flags)
 	struct handle *h;
 	int r;
 
-	r = output_open(tree(c), c->ino, open_flags(c), flags, &file);
+	c->fi.flags = open_flags(c);
+	r = output_open(tree(c), c->ino, c->fi.flags, flags, &file);
 	if (r != 0)
 		return r;
 	h = grant(c, file);
@@ -204,8 +220,12 @@ static int run_open(struct call *c, unsigned int flags)
 		return err_origin(-ENOMEM);
 	}
 	c->fi.noflush = (c->fi.flags & O_ACCMODE) == O_RDONLY;
-	if (fuse_reply_open(c->req, &c->fi) < 0)
-		output_release(handle_close(c->ops, c->req, c->ino, h));
+	if (fuse_reply_open(c->req, &c->fi) < 0) {
+		output_release(handle_close(c, h));
+		handle_told_closed(c);
+	} else {
+		handle_told_open(c);
+	}
 	return 0;
 }
 
@@ -220,11 +240,15 @@ static int run_read(struct call *c, unsigned int flags)
 {
 	char *data = call_buffer(c->req, c->size);
 	size_t got = 0;
+	void *file;
 	int r;
 
 	if (!data)
 		return err_origin(-ENOMEM);
-	r = output_read(call_handle(c)->file, c->off, data, c->size, flags, &got);
+	r = call_file(c, flags, &file);
+	if (r != 0)
+		return r;
+	r = output_read(file, c->off, data, c->size, flags, &got);
 	if (r == 0)
 		fuse_reply_buf(c->req, data, got);
 	return r;
@@ -242,12 +266,16 @@ void ops_file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 static int run_write(struct call *c, unsigned int flags)
 {
-	int r = output_write(call_handle(c)->file, c->off, c->data, c->size, flags);
+	void *file;
+	int r = call_file(c, flags, &file);
 
+	if (r == 0)
+		r = output_write(file, c->off, c->data, c->size,
+				 c->again ? flags | TREE_AGAIN : flags);
 	if (r != 0)
 		return r;
 	if (c->flag)
-		output_drop_privileges(call_handle(c)->file);
+		output_drop_privileges(file);
 	fuse_reply_write(c->req, c->size);
 	return 0;
 }
@@ -268,16 +296,20 @@ void ops_file_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t siz
 
 static int run_flush(struct call *c, unsigned int flags)
 {
-	(void)flags;
-	return reply_done(c, output_flush(call_handle(c)->file));
+	void *file;
+	int r = call_file(c, flags, &file);
+
+	return r == 0 ? reply_done(c, output_flush(file)) : r;
 }
 
 void ops_file_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct call c = call_make(req, run_flush, ino, NULL, fi);
 
+	const struct handle *h = call_handle(&c);
+
 	/* Libraries without noflush send it for read-only opens too. */
-	if (!call_handle(&c)->writes)
+	if (h && !h->writes)
 		fuse_reply_err(req, 0);
 	else
 		call_start_blocking(&c);
@@ -285,8 +317,10 @@ void ops_file_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static int run_fsync(struct call *c, unsigned int flags)
 {
-	(void)flags;
-	return reply_done(c, output_fsync(call_handle(c)->file, c->flag));
+	void *file;
+	int r = call_file(c, flags, &file);
+
+	return r == 0 ? reply_done(c, output_fsync(file, c->flag)) : r;
 }
 
 void ops_file_fsync(fuse_req_t req, fuse_ino_t ino, int data_only,
@@ -300,10 +334,19 @@ void ops_file_fsync(fuse_req_t req, fuse_ino_t ino, int data_only,
 
 static int run_release(struct call *c, unsigned int flags)
 {
-	if ((flags & TREE_NOWAIT) && output_is_unsaved(call_handle(c)->file))
+	struct handle *h = call_handle(c);
+	void *file = h ? h->file : NULL;
+	int r;
+
+	if (file && (flags & TREE_NOWAIT) && output_is_unsaved(file))
 		return TREE_E_WAIT;
-	output_release(handle_close(c->ops, c->req, c->ino, call_handle(c)));
-	return reply_done(c, 0);
+	if (h)
+		handle_close(c, h);
+	if (file)
+		output_release(file);
+	r = reply_done(c, 0);
+	handle_told_closed(c);
+	return r;
 }
 
 void ops_file_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -315,9 +358,12 @@ void ops_file_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static int run_fallocate(struct call *c, unsigned int flags)
 {
-	(void)flags;
-	return reply_done(
-		c, output_fallocate(call_handle(c)->file, (int)c->set, c->off, c->size));
+	void *file;
+	int r = call_file(c, flags, &file);
+
+	return r == 0 ? reply_done(c,
+				   output_fallocate(file, (int)c->set, c->off, c->size))
+		      : r;
 }
 
 void ops_file_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
@@ -334,18 +380,19 @@ void ops_file_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off
 void ops_file_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		    struct fuse_file_info *fi)
 {
-	struct ops *o = fuse_req_userdata(req);
-	struct handle *h = handle_of(fi->fh);
+	struct call c = call_make(req, NULL, ino, NULL, fi);
 	uint64_t result = 0;
+	void *file;
 	int r;
 
-	(void)ino;
-	if (session_writes_back(o->config.session)) {
+	if (session_writes_back(c.ops->config.session)) {
 		/* We do not know what the kernel has not written yet: it answers itself. */
 		fuse_reply_err(req, ENOSYS);
 		return;
 	}
-	r = output_lseek(h->file, (uint64_t)off, whence, &result);
+	r = call_file(&c, 0, &file);
+	if (r == 0)
+		r = output_lseek(file, (uint64_t)off, whence, &result);
 	if (r == 0)
 		fuse_reply_lseek(req, (off_t)result);
 	else

@@ -23,6 +23,7 @@
 #include "fs/base/clock.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
+#include "fs/handover.h"
 #include "fs/output_impl.h"
 
 /* An open file description lock: it ends with the process, also by kill -9. */
@@ -106,20 +107,28 @@ static int recover(struct output *o, struct why *why)
 				     .quarantine_fd = o->quarantine_fd,
 				     .size_max = o->config.stage_size_max,
 				     .carry_max = o->config.carry_max};
-	struct journal_config journal = {.dirfd = o->journal_fd,
-					 .quarantine_fd = o->quarantine_fd,
-					 .source = o->config.origin->name,
-					 .arg = o,
-					 .replay = log_replay,
-					 .snapshot = log_snapshot,
-					 .before_commit = before_commit};
+	struct journal_config journal = {
+		.dirfd = o->journal_fd,
+		.quarantine_fd = o->quarantine_fd,
+		.source = o->config.origin->name,
+		.tail = o->config.handover ? o->config.handover->tail : NULL,
+		.arg = o,
+		.replay = log_replay,
+		.snapshot = log_snapshot,
+		.before_commit = before_commit};
 	bool keep;
 	int r = stage_new(&stage, &o->stage);
 
 	if (r == 0)
+		r = handover_restore_contents(o);
+	if (r == 0)
 		r = journal_open(&journal, &o->journal, &o->recovered, why);
 	if (r == 0)
 		r = log_finish(o);
+	if (r == 0)
+		r = handover_restore_nodes(o);
+	if (r == 0)
+		r = handover_restore_files(o);
 	if (r < 0)
 		return err_trace(r);
 	/* With a damaged journal a file without a record may be one whose record is gone. */
@@ -186,6 +195,7 @@ static void free_nodes(struct output *o)
 	HASH_ITER (by_ino, o->nodes, n, next) {
 		HASH_CLEAR(by_name, n->children);
 		n->parent = NULL; /* all go: no child looks for it again */
+		n->kept = NULL;   /* the next daemon's, if this one failed */
 	}
 	HASH_ITER (by_ino, o->nodes, n, next)
 		node_free(o, n);
@@ -211,6 +221,8 @@ struct output *output_free(struct output *o)
 	if (o->journal)
 		o->journal = journal_close(o->journal);
 	free_nodes(o);
+	free(o->restored);
+	free(o->files);
 	stage_free(o->stage);
 	/* The lock is the last but one to go: the state is at rest. */
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)

@@ -18,6 +18,7 @@
 #include "fs/tree.h"
 
 struct buf;
+struct handover;
 struct origin;
 struct output;
 struct output_file;
@@ -28,7 +29,8 @@ enum output_durability {
 };
 
 struct output_config {
-	struct origin *origin; /* borrowed; outlives the tree */
+	struct origin *origin;     /* borrowed; outlives the tree */
+	struct handover *handover; /* NULL: none; fs/handover.h */
 	const char *state_dir; /* stage, journal, quarantine; 0700; one mount at a time */
 	enum output_durability durability;
 	uint64_t ttl_ms;              /* freshness of what the store holds */
@@ -103,7 +105,8 @@ int output_open(struct output *o, uint64_t ino, int open_flags, unsigned int fla
 		struct output_file **out);
 int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
 		unsigned int flags, size_t *got);
-/* TREE_E_WAIT with TREE_NOWAIT: it has to wait for space, or for a copy of the content. */
+/* TREE_E_WAIT with TREE_NOWAIT: it has to wait for space, or for a copy of the content.
+ * With TREE_AGAIN an append is not put behind itself. */
 int output_write(struct output_file *file, uint64_t off, const void *p, size_t n,
 		 unsigned int flags);
 /* Someone without the right to keep them has written: set-user-id and the like go. */
@@ -148,5 +151,13 @@ enum {
 	OUTPUT_E_PENDING = 1
 };
 int output_drain(struct output *o, uint64_t deadline_ms, struct buf *receipt);
+
+/* The request that this thread works for, and whether one that came again had been done by
+ * the last daemon. */
+void output_set_request(uint64_t request);
+bool output_executed(struct output *o, uint64_t request);
+/* The file that was open in the last daemon under this slot of handover_file.h; the
+ * caller's. NULL: it could not be opened. Once for each. */
+struct output_file *output_restored_file(struct output *o, uint32_t slot);
 
 void output_status_json(struct output *o, struct buf *b); /* members of an open object */

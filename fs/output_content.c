@@ -140,6 +140,7 @@ static void exchange(struct output *o, struct node *n, struct content *c)
 	struct content *old;
 
 	lock_scope(&o->lock);
+	kept_live(n, c);
 	old = n->live;
 	if (old && list_empty(&n->retained)) {
 		if (n->opens > 0)
@@ -309,6 +310,7 @@ int content_open(struct output *o, struct node *n)
 		n->live = NULL;
 		return err_trace(r);
 	}
+	kept_live(n, n->live);
 	content_update_frozen(n);
 	return 0;
 }
@@ -325,6 +327,7 @@ void content_close(struct output *o, struct node *n)
 	n->passthrough = false;
 	n->publish = false;
 	n->outdated = false;
+	kept_live(n, NULL);
 	if (!n->live)
 		return;
 	if (fstat(content_fd(n->live), &st) == 0) {

@@ -19,6 +19,13 @@ struct output_dir {
 	size_t count;
 };
 
+static int by_name(const void *a, const void *b)
+{
+	const struct name *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
 static int snapshot(struct output *o, struct node *dir, struct output_dir *d)
 {
 	struct node *n, *next;
@@ -36,6 +43,9 @@ static int snapshot(struct output *o, struct node *dir, struct output_dir *d)
 			return err_origin(-ENOMEM);
 		d->count++;
 	}
+	/* The next daemon's listing must have the same places. */
+	if (o->config.handover)
+		qsort(d->names, d->count, sizeof(*d->names), by_name);
 	return 0;
 }
 
@@ -98,7 +108,8 @@ int output_readdir(struct output_dir *dir, uint64_t cookie, bool with_lookup,
 		}
 		node_attr(o, n, &attr);
 		attr.unsure = may_be_link(n);
-		n->lookups += with_lookup && !attr.unsure;
+		if (with_lookup && !attr.unsure)
+			node_look(o, n, 1);
 		lock_drop(&o->lock);
 		r = fill(arg, dir->names[i].name, &attr, i + 1);
 		if (r == 0)

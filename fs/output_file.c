@@ -17,6 +17,7 @@
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/io.h"
+#include "fs/backing.h"
 #include "fs/base/log.h"
 #include "fs/output_impl.h"
 
@@ -90,7 +91,7 @@ int output_create(struct output *o, uint64_t parent, const char *name, mode_t mo
 		return err_origin(-ENOMEM);
 	if (r == 0) {
 		lock_take(&o->lock);
-		there->lookups++;
+		node_look(o, there, 1);
 		node_attr(o, there, attr);
 		node_release(o, there);
 		lock_drop(&o->lock);
@@ -174,6 +175,33 @@ int output_open(struct output *o, uint64_t ino, int open_flags, unsigned int fla
 	}
 	free(f);
 	return err_trace(r);
+}
+
+int file_restore(struct output *o, uint64_t ino, int flags, int mode,
+		 struct output_file **out)
+{
+	struct output_file *f = NULL;
+	struct node *n;
+	int r;
+
+	lock_scope(&o->lock);
+	n = node_find(o, ino);
+	if (!n || n->kind != RECORD_FILE)
+		return err_origin(-ESTALE);
+	f = file_new(o, n, flags);
+	r = f ? content_open(o, n) : err_origin(-ENOMEM);
+	if (r < 0) {
+		free(f);
+		return err_trace(r);
+	}
+	if (mode == BACKING_PASS)
+		n->passthrough = true;
+	/* Perhaps it was written to since the last acknowledgement. */
+	if (n->live && may_write(flags))
+		atomic_store(&n->changed, true);
+	note_open(o, f);
+	*out = f;
+	return 0;
 }
 
 /* A small object comes home whole, so that it is verified and read once. */
@@ -302,8 +330,8 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 			return r < 0 ? err_trace(r) : r;
 		/* The kernel has resolved O_APPEND with the size it knows; the staged file
 		 * knows better when others append too. */
-		if ((file->flags & O_APPEND) && fstat(content_fd(node->live), &st) == 0 &&
-		    (uint64_t)st.st_size > at)
+		if ((file->flags & O_APPEND) && !(flags & TREE_AGAIN) &&
+		    fstat(content_fd(node->live), &st) == 0 && (uint64_t)st.st_size > at)
 			at = (uint64_t)st.st_size;
 		r = io_pwrite(content_fd(node->live), p, n, at);
 		if (r == 0)

@@ -89,8 +89,9 @@ struct node {
 	int64_t mtime_ns, ctime_ns;
 	uint64_t size; /* while nothing is live */
 
-	uint64_t lookups; /* the kernel's references */
-	uint32_t holds;   /* ours, across unlocked stretches */
+	uint64_t lookups;           /* the kernel's references; node_look() */
+	struct handover_node *kept; /* what the next daemon gets; NULL: nothing */
+	uint32_t holds;             /* ours, across unlocked stretches */
 	uint32_t opens, writers, random_writers;
 	bool passthrough; /* since some open: written behind our back */
 
@@ -210,6 +211,12 @@ struct output {
 	struct delivered *receipt;
 	uint64_t receipt_count;
 	uint64_t hidden_keys;
+	/* From the last daemon, until they are taken: staged files by node of the hand-over,
+	 * open files by slot. */
+	struct content **restored;
+	struct output_file **files;
+	uint32_t restored_count, file_count;
+
 	uint64_t lost_contents; /* acknowledged versions whose staged file is damaged */
 	uint64_t ahead;         /* journal sequence that any request has to wait for */
 };
@@ -248,6 +255,25 @@ void node_hold(struct node *n);
 void node_release(struct output *o, struct node *n);
 void node_free(struct output *o, struct node *n); /* at the end of all */
 void resume_free(struct node *n);
+
+/* Adds to (or takes from) the kernel's references. */
+void node_look(struct output *o, struct node *n, int64_t by);
+
+/* ---- output_handover.c: with the lock held, nothing without a hand-over ---------------- */
+
+void kept_attr(struct node *n);
+void kept_place(struct output *o, struct node *n);
+void kept_live(struct node *n, const struct content *live); /* before the old one goes */
+void kept_lookups(struct output *o, struct node *n);
+void kept_forget(struct output *o, struct node *n);
+void kept_next_ino(struct output *o);
+/* At start, in this order; without the lock. */
+int handover_restore_contents(struct output *o);
+int handover_restore_nodes(struct output *o);
+int handover_restore_files(struct output *o);
+/* output_file.c: an open file that was open; mode: enum backing_mode. */
+int file_restore(struct output *o, uint64_t ino, int flags, int mode,
+		 struct output_file **out);
 
 /* ---- output_log.c: with the lock held ------------------------------------------------- */
 

@@ -144,7 +144,8 @@ static int append(struct output *o, struct buf *b, uint64_t *seq)
 	int r;
 
 	lock_assert_held(&o->lock);
-	if (b->len == 0 && !b->failed) {
+	/* An empty one still says that its request is done. */
+	if (b->len == 0 && !b->failed && !o->config.handover) {
 		*seq = journal_appended(o->journal);
 		return 0;
 	}
@@ -288,6 +289,10 @@ static int replay_part(struct node *n, const struct record *r)
 
 	if (!u || u->part_count >= ORIGIN_PART_COUNT_MAX)
 		return 0;
+	for (size_t i = u->part_count; i-- > 0;) {
+		if (u->parts[i].number == r->part)
+			return 0; /* the journal and its tail both have it */
+	}
 	grown = realloc(u->parts, (u->part_count + 1) * sizeof(*grown));
 	if (!grown)
 		return err_origin(-ENOMEM);

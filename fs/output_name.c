@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cache/tail.h"
 #include "fs/base/buf.h"
 #include "fs/base/check.h"
 #include "fs/base/cleanup.h"
@@ -39,8 +40,11 @@ static void touch_dir(struct node *dir)
 static int commit(struct output *o, struct buf *b, struct node *n)
 {
 	uint64_t seq;
-	int r = log_commit(o, b, &seq);
+	int r;
 
+	tail_set_final(true); /* this is what the request is for */
+	r = log_commit(o, b, &seq);
+	tail_set_final(false);
 	if (r == 0)
 		n->seq = seq;
 	return err_trace(r);
@@ -57,7 +61,7 @@ int output_lookup(struct output *o, uint64_t parent, const char *name, unsigned 
 	r = store_attributes(o, n, flags);
 	lock_scope(&o->lock);
 	if (r == 0) {
-		n->lookups++;
+		node_look(o, n, 1);
 		node_attr(o, n, attr);
 	}
 	node_release(o, n);
@@ -72,7 +76,7 @@ void output_forget(struct output *o, uint64_t ino, uint64_t count)
 	n = node_find(o, ino);
 	if (!n || n == o->root)
 		return;
-	n->lookups -= count < n->lookups ? count : n->lookups;
+	node_look(o, n, -(int64_t)count);
 	node_settle(o, n);
 }
 
@@ -210,6 +214,7 @@ int output_setattr(struct output *o, uint64_t ino, unsigned int set,
 			r = commit(o, &b, n);
 			sync_queue(o, n);
 		}
+		kept_attr(n);
 	}
 	if (r == 0)
 		node_attr(o, n, attr);
@@ -243,7 +248,7 @@ static int make_node(struct output *o, uint64_t parent, const char *name,
 		node_free(o, n);
 		return err_trace(r);
 	}
-	n->lookups = 1;
+	node_look(o, n, 1);
 	touch_dir(dir);
 	*out = n;
 	return 0;
@@ -270,7 +275,7 @@ static int expect_free(struct output *o, uint64_t parent, const char *name)
 /* Undoes make_node() after a failed commit. */
 static void unmake(struct output *o, struct node *n)
 {
-	n->lookups = 0;
+	node_look(o, n, -1);
 	node_free(o, n);
 }
 
@@ -367,6 +372,7 @@ int name_create(struct output *o, uint64_t parent, const char *name, mode_t mode
 		return err_trace(r);
 	n->live = c;
 	n->opens = 1;
+	kept_live(n, c);
 	atomic_store(&n->changed, true);
 	*out = n;
 	return 0;

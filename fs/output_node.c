@@ -35,6 +35,7 @@ struct node *node_new(struct output *o, enum record_kind kind, uint64_t ino)
 		ino = o->next_ino++;
 	else if (ino >= o->next_ino)
 		o->next_ino = ino + 1;
+	kept_next_ino(o);
 	n->ino = ino;
 	n->kind = kind;
 	list_init(&n->queued);
@@ -80,6 +81,7 @@ int node_link(struct output *o, struct node *dir, struct node *n, const char *na
 		return err_trace(r);
 	}
 	HASH_ADD_KEYPTR(by_name, dir->children, n->name, strlen(n->name), n);
+	kept_place(o, n);
 	if (n->journaled)
 		dir->journaled_children++;
 	return 0;
@@ -93,6 +95,17 @@ void node_unlink(struct output *o, struct node *n)
 	if (n->journaled)
 		n->parent->journaled_children--;
 	n->parent = NULL;
+	kept_place(o, n);
+}
+
+void node_look(struct output *o, struct node *n, int64_t by)
+{
+	lock_assert_held(&o->lock);
+	if (by < 0 && (uint64_t)-by > n->lookups)
+		n->lookups = 0;
+	else
+		n->lookups += (uint64_t)by;
+	kept_lookups(o, n);
 }
 
 int node_key(const struct node *n, char out[static PATH_KEY_MAX + 1])
@@ -240,8 +253,10 @@ int node_set_stored(struct output *o, struct node *n, const char *key,
 		n->stored.key = NULL;
 	}
 	n->stored_epoch = ++o->epoch;
-	if (!key)
+	if (!key) {
+		kept_attr(n);
 		return 0;
+	}
 	n->stored.key = copy;
 	HASH_ADD_KEYPTR(by_key, o->claims, n->stored.key, strlen(n->stored.key), n);
 	if (attr) {
@@ -252,6 +267,7 @@ int node_set_stored(struct output *o, struct node *n, const char *key,
 		n->stored.mtime_ns = attr->mtime_ns;
 	}
 	node_update_displaced(o, n);
+	kept_attr(n);
 	return 0;
 }
 
@@ -297,6 +313,8 @@ void node_free(struct output *o, struct node *n)
 {
 	struct content *live = n->live, *acked = n->acked;
 
+	/* At the end of a mount the kernel still knows many: they are its, not ours. */
+	kept_forget(o, n);
 	if (n->parent)
 		node_unlink(o, n);
 	if (n->queue != QUEUE_NONE)

@@ -123,6 +123,7 @@ void store_take_attributes(struct output *o, struct node *n, const struct origin
 		n->ctime_ns = a->mtime_ns;
 	}
 	n->size = a->size;
+	kept_attr(n);
 }
 
 static struct node *new_from_store(struct output *o, struct node *dir, const char *name,

@@ -43,6 +43,7 @@
 #include "fs/config.h"
 #include "fs/control.h"
 #include "fs/daemon.h"
+#include "fs/handover.h"
 #include "fs/input.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
@@ -70,6 +71,7 @@ struct serve {
 	struct control *control;
 	struct ops *ops;
 	struct session *session;
+	struct handover *handover; /* NULL: no holder */
 	char run_dir[PATH_MAX];
 	int64_t started_ns;
 	_Atomic int state;
@@ -155,6 +157,20 @@ static void put_store(struct serve *s, struct buf *b)
 	json_end_object(b);
 }
 
+static void put_restart(struct serve *s, struct buf *b)
+{
+	const struct handover *h = s->handover;
+
+	json_begin_object(b, "restart");
+	json_put_bool(b, "used", h && atomic_load(&h->resends) && getppid() == h->holder);
+	if (h) {
+		json_put_int(b, "holder", getppid() == h->holder ? h->holder : 0);
+		json_put_uint(b, "count", h->generation - 1);
+		json_put_int(b, "last", h->restarted_ns / 1000000000);
+	}
+	json_end_object(b);
+}
+
 static void on_status(void *arg, struct buf *b)
 {
 	struct serve *s = arg;
@@ -168,6 +184,7 @@ static void on_status(void *arg, struct buf *b)
 	json_put_int(b, "pid", getpid());
 	json_put_int(b, "since", s->started_ns / 1000000000);
 	json_put_string(b, "log", s->config->foreground ? NULL : s->config->log_path);
+	put_restart(s, b);
 	json_begin_object(b, "fuse");
 	session_status_json(s->session, b);
 	ops_status_json(s->ops, b);
@@ -243,12 +260,19 @@ static void *stop_gently(void *arg)
 	return NULL;
 }
 
+static void set_phase(struct serve *s, enum handover_phase phase)
+{
+	if (s->handover)
+		atomic_store(&s->handover->phase, phase);
+}
+
 /* The second: nothing is waited for. */
 static void stop_now(struct serve *s)
 {
 	struct output_progress p = {0};
 
 	log_warn("stopping at once");
+	set_phase(s, HANDOVER_ENDING);
 	session_detach(s->session);
 	if (s->stack.output)
 		output_progress(s->stack.output, &p);
@@ -278,6 +302,8 @@ static void *wait_for_signals(void *arg)
 		stopping = true;
 		log_info("draining because of a signal signal=%d", sig);
 		atomic_store(&s->state, SERVE_DRAINING);
+		if (s->handover)
+			atomic_store(&s->handover->draining, true);
 		if (pthread_create(&s->stop_thread, NULL, stop_gently, s) == 0)
 			atomic_store(&s->stop_started, true);
 		else
@@ -335,6 +361,7 @@ static int open_session(struct serve *s, struct why *why)
 	const struct session_config session = {
 		.dir = c->dir,
 		.source = c->source,
+		.handover = s->handover,
 		.local_dir = input ? c->cache_path : c->state_path,
 		.read_only = input || c->read_only,
 		.no_exec = c->no_exec,
@@ -351,6 +378,7 @@ static int open_session(struct serve *s, struct why *why)
 	const struct ops_config ops = {
 		.input = s->stack.input,
 		.output = s->stack.output,
+		.handover = s->handover,
 		.ttl_ms = c->immutable ? UINT64_MAX : c->ttl_ms,
 		.immutable = c->immutable && input,
 		.profile = (enum ops_profile)c->profile,
@@ -368,6 +396,11 @@ static int open_session(struct serve *s, struct why *why)
 	if (r < 0)
 		return r == -EPERM || r == -EACCES ? EXIT_REFUSED : EXIT_CONFIG;
 	ops_set_session(s->ops, s->session);
+	r = ops_restore(s->ops);
+	if (r < 0) {
+		why_set(why, r, "open files: %s", strerror(-r));
+		return EXIT_INTERNAL;
+	}
 	return EXIT_OK;
 }
 
@@ -391,6 +424,11 @@ static int check_state_owner(const struct config *c, struct why *why)
 	return code;
 }
 
+static bool takes_over(const struct serve *s)
+{
+	return s->handover && s->handover->generation > 1;
+}
+
 static int come_up(struct serve *s, struct why *why)
 {
 	static const struct control_ops control = {on_status, on_progress, on_flush,
@@ -401,6 +439,11 @@ static int come_up(struct serve *s, struct why *why)
 	r = mounts_run_dir(s->run_dir, sizeof(s->run_dir), why);
 	if (r < 0)
 		return EXIT_CONFIG;
+	r = s->handover ? handover_begin(s->handover) : 0;
+	if (r < 0) {
+		why_set(why, r, "hand-over: %s", strerror(-r));
+		return EXIT_INTERNAL;
+	}
 	if (s->config->role == CONFIG_OUTPUT || !s->config->foreground) {
 		state_fd = io_open_private_dir(s->config->state_path, why);
 		if (state_fd < 0)
@@ -412,7 +455,7 @@ static int come_up(struct serve *s, struct why *why)
 		if (r != 0)
 			return r;
 	}
-	r = stack_open(s->config, &s->stack, why);
+	r = stack_open(s->config, s->handover, &s->stack, why);
 	if (r != 0)
 		return r;
 	if (s->config->role == CONFIG_OUTPUT) {
@@ -470,6 +513,7 @@ static int come_down(struct serve *s)
 	int r;
 
 	atomic_store(&s->state, SERVE_STOPPING);
+	set_phase(s, HANDOVER_ENDING);
 	r = drain(s, deadline_ms ? deadline_ms : drain_deadline(s), &receipt);
 	if (r != 0)
 		log_warn("ended with uploads pending; \"sluice recover --state-dir %s\" "
@@ -486,9 +530,44 @@ static int come_down(struct serve *s)
 	return r == 0 ? EXIT_OK : EXIT_PENDING;
 }
 
-int serve_run(const struct config *config, int report)
+/* In a daemon that takes over, everything of the mount stays for the next try. */
+static int give_in(struct serve *s, int code, int report, const struct why *why)
 {
-	struct serve s = {.config = config, .started_ns = clock_real_ns()};
+	if (takes_over(s)) {
+		log_error("cannot take over: %s", why->text);
+		_exit(code);
+	}
+	if (s->control) {
+		control_finish(s->control, -ECANCELED, NULL);
+		control_stop(s->control);
+	}
+	take_down(s);
+	if (report < 0)
+		fprintf(stderr, "sluice: %s\n", why->text);
+	daemon_report(report, code, why);
+	return code;
+}
+
+/* It serves: who waits for that is told. */
+static void announce(struct serve *s, int report)
+{
+	log_set_level(LOG_INFO);
+	log_info("%s source=\"%s\" dir=\"%s\" role=%s",
+		 takes_over(s) ? "serves again" : "mounted", s->config->source,
+		 s->config->dir, config_role[s->config->role]);
+	set_phase(s, HANDOVER_SERVING);
+	if (s->handover && !takes_over(s))
+		kill(s->handover->holder, SIGUSR1);
+	daemon_report(report, EXIT_OK, NULL);
+	/* The signal that the last daemon was told. */
+	if (takes_over(s) && atomic_load(&s->handover->draining))
+		kill(getpid(), SIGTERM);
+}
+
+int serve_run(const struct config *config, int report, struct handover *handover)
+{
+	struct serve s = {
+		.config = config, .handover = handover, .started_ns = clock_real_ns()};
 	struct why why = {""};
 	int r;
 
@@ -500,23 +579,12 @@ int serve_run(const struct config *config, int report)
 	sigaddset(&s.signals, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &s.signals, NULL);
 	r = come_up(&s, &why);
-	if (r == 0 && !config->foreground && daemon_detach(config->log_path, &why) < 0)
+	if (r == 0 && !config->foreground && !takes_over(&s) &&
+	    daemon_detach(config->log_path, &why) < 0)
 		r = EXIT_CONFIG;
-	if (r != 0) {
-		if (s.control) {
-			control_finish(s.control, -ECANCELED, NULL);
-			control_stop(s.control);
-		}
-		take_down(&s);
-		if (report < 0)
-			fprintf(stderr, "sluice: %s\n", why.text);
-		daemon_report(report, r, &why);
-		return r;
-	}
-	log_set_level(LOG_INFO);
-	log_info("mounted source=\"%s\" dir=\"%s\" role=%s", config->source, config->dir,
-		 config_role[config->role]);
-	daemon_report(report, EXIT_OK, NULL);
+	if (r != 0)
+		return give_in(&s, r, report, &why);
+	announce(&s, report);
 	r = session_loop(s.session);
 	if (r < 0)
 		log_error("the FUSE loop ended error=%d", -r);

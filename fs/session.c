@@ -26,6 +26,8 @@
 #include "fs/base/json.h"
 #include "fs/base/log.h"
 #include "fs/fuse_api.h"
+#include "fs/handover.h"
+#include "fs/loop.h"
 #include "fs/mounts.h"
 
 #define URING_PARAMETER "/sys/module/fuse/parameters/enable_uring"
@@ -45,8 +47,9 @@ struct session {
 	struct session_config config;
 	struct feature passthrough, write_back, uring;
 	bool readdirplus, direct_mmap;
-	bool mounted;   /* in our name space, as far as we did not take it out */
-	bool by_helper; /* fusermount3 mounted it */
+	struct loop *loop; /* with a hand-over and without rings */
+	bool mounted;      /* in our name space, as far as we did not take it out */
+	bool by_helper;    /* fusermount3 mounted it */
 };
 
 #if FUSE_HAS_PASSTHROUGH
@@ -78,6 +81,11 @@ static bool decide_uring(struct session *s)
 
 	if (!s->config.uring_wanted) {
 		s->uring.why = "switched off";
+		return false;
+	}
+	if (s->config.handover && s->config.handover->wanted) {
+		s->uring.why = "the mount is to outlive its process: the kernel cannot "
+			       "send again what a ring held";
 		return false;
 	}
 	if (!FUSE_HAS_URING) {
@@ -113,11 +121,18 @@ static void library_log(enum fuse_log_level level, const char *format, va_list a
 		log_debug(LOG_FUSE, "libfuse: %s", text);
 }
 
+static int open_device(const struct session *s)
+{
+	return s->config.handover ? fcntl(s->config.handover->fd, F_DUPFD_CLOEXEC, 0)
+				  : open("/dev/fuse", O_RDWR | O_CLOEXEC);
+}
+
 static int mount_directly(struct session *s, struct why *why)
 {
 	const struct session_config *c = &s->config;
 	unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOATIME;
-	_cleanup_(close_fdp) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	_cleanup_(close_fdp) int fd = open_device(s);
+	bool mounted = c->handover && c->handover->generation > 1;
 	char options[160], path[32];
 
 	if (fd < 0)
@@ -128,7 +143,7 @@ static int mount_directly(struct session *s, struct why *why)
 		 "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions%s", fd,
 		 (unsigned int)geteuid(), (unsigned int)getegid(),
 		 c->allow_other ? ",allow_other" : "");
-	if (mount(c->source, c->dir, MOUNTS_TYPE, flags, options) < 0)
+	if (!mounted && mount(c->source, c->dir, MOUNTS_TYPE, flags, options) < 0)
 		return why_set(why, -errno, "%s: cannot mount: %s", c->dir,
 			       strerror(errno));
 	s->mounted = true;
@@ -179,6 +194,7 @@ int session_open(const struct session_config *config, const struct fuse_lowlevel
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct session *s = calloc(1, sizeof(*s));
+	bool uring;
 	int r;
 
 	if (!s)
@@ -186,13 +202,18 @@ int session_open(const struct session_config *config, const struct fuse_lowlevel
 	s->config = *config;
 	s->passthrough.why = s->write_back.why = "not asked yet";
 	fuse_set_log_func(library_log);
-	r = make_args(s, decide_uring(s), &args);
+	uring = decide_uring(s);
+	if (config->handover)
+		atomic_store(&config->handover->rings, uring);
+	r = make_args(s, uring, &args);
 	if (r == 0) {
 		s->fuse = fuse_session_new(&args, ops, sizeof(*ops), user);
 		if (!s->fuse)
 			r = why_set(why, -EINVAL, "libfuse refused the options");
 	}
 	fuse_opt_free_args(&args);
+	if (r == 0 && config->handover && !uring)
+		r = loop_new(s->fuse, config->handover, config->loop_threads, &s->loop);
 	if (r == 0) {
 		*out = s; /* the init operation may come before we return */
 		r = geteuid() == 0 ? mount_directly(s, why) : mount_by_helper(s, why);
@@ -305,11 +326,13 @@ bool session_maps_direct(const struct session *s)
 
 void session_saw_uring(struct session *s)
 {
-	if (!atomic_load_explicit(&s->uring.used, memory_order_relaxed))
-		atomic_store(&s->uring.used, true);
+	if (atomic_load_explicit(&s->uring.used, memory_order_relaxed))
+		return;
+	atomic_store(&s->uring.used, true);
 }
 
-int session_loop(struct session *s)
+/* The library's own loop; at the end it also stops the threads of the rings. */
+static int library_loop(struct session *s)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	int r;
@@ -321,6 +344,16 @@ int session_loop(struct session *s)
 	r = fuse_session_loop_mt(s->fuse, config);
 	fuse_loop_cfg_destroy(config);
 	return r < 0 ? err_origin(r) : 0;
+}
+
+int session_loop(struct session *s)
+{
+	int r;
+
+	if (!s->loop)
+		return err_trace(library_loop(s));
+	r = loop_run(s->loop);
+	return err_trace(r);
 }
 
 int session_unmount(struct session *s)
@@ -355,6 +388,8 @@ void session_detach(struct session *s)
 		umount2(s->config.dir, MNT_DETACH | UMOUNT_NOFOLLOW);
 	s->mounted = false;
 	fuse_session_exit(s->fuse);
+	if (s->loop)
+		loop_wake(s->loop);
 	if (known && mounts_abort(entry.minor) < 0)
 		log_debug(LOG_FUSE, "connection not aborted minor=%u", entry.minor);
 }
@@ -367,6 +402,7 @@ struct session *session_free(struct session *s)
 		session_detach(s);
 	if (s->fuse)
 		fuse_session_destroy(s->fuse);
+	loop_free(s->loop);
 	free(s);
 	return NULL;
 }

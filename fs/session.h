@@ -8,13 +8,15 @@
 struct buf;
 struct fuse_conn_info;
 struct fuse_lowlevel_ops;
+struct handover;
 struct session;
 struct why;
 
 struct session_config {
-	const char *dir;       /* mount point; all strings borrowed for ever */
-	const char *source;    /* shown in the mount table */
-	const char *local_dir; /* where files that may be passed through lie */
+	const char *dir;           /* mount point; all strings borrowed for ever */
+	const char *source;        /* shown in the mount table */
+	const char *local_dir;     /* where files that may be passed through lie */
+	struct handover *handover; /* NULL: none */
 	bool read_only, no_exec, allow_other;
 	bool passthrough_wanted;
 	bool uring_wanted;

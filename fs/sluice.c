@@ -122,7 +122,7 @@ static int open_role(int role, const char *source, const struct sluice_options *
 		return why_set(&last_error, -ENOMEM, "out of memory");
 	r = configure(s, role, source, options ? options : &none);
 	if (r == 0) {
-		r = stack_open(&s->config, &s->stack, &last_error);
+		r = stack_open(&s->config, NULL, &s->stack, &last_error);
 		if (r > 0)
 			r = errno_of(r);
 	}

@@ -12,6 +12,7 @@
 #include "fs/base/err.h"
 #include "fs/base/exit.h"
 #include "fs/config.h"
+#include "fs/handover.h"
 #include "fs/input.h"
 #include "fs/output.h"
 
@@ -73,7 +74,7 @@ static int probe(struct origin *o, struct why *why)
 	return refuse(code_of_store(r), r, o->name, why);
 }
 
-int stack_open_origin(const struct config *config, struct stack *s, struct why *why)
+static int open_origin(const struct config *config, struct stack *s, struct why *why)
 {
 	struct backend_source source;
 	struct backend_config backend;
@@ -89,7 +90,15 @@ int stack_open_origin(const struct config *config, struct stack *s, struct why *
 		return refuse(EXIT_REFUSED, r, config->source, why);
 	if (r < 0)
 		return refuse(code_of_store(r), r, config->source, why);
-	r = probe(s->origin, why);
+	return r;
+}
+
+int stack_open_origin(const struct config *config, struct stack *s, struct why *why)
+{
+	int r = open_origin(config, s, why);
+
+	if (r == 0)
+		r = probe(s->origin, why);
 	if (r != 0)
 		stack_close(s);
 	return r;
@@ -125,10 +134,12 @@ static int add_input(const struct config *config, struct stack *s, struct why *w
 	return r < 0 ? refuse(code_of_disk(r), r, config->source, why) : 0;
 }
 
-static int add_output(const struct config *config, struct stack *s, struct why *why)
+static int add_output(const struct config *config, struct handover *handover,
+		      struct stack *s, struct why *why)
 {
 	const struct output_config output = {
 		.origin = s->origin,
+		.handover = handover,
 		.state_dir = config->state_path,
 		.durability = (enum output_durability)config->durability,
 		.ttl_ms = config->ttl_ms,
@@ -147,15 +158,19 @@ static int add_output(const struct config *config, struct stack *s, struct why *
 	return r < 0 ? refuse(code_of_disk(r), r, config->state_path, why) : 0;
 }
 
-int stack_open(const struct config *config, struct stack *s, struct why *why)
+int stack_open(const struct config *config, struct handover *handover, struct stack *s,
+	       struct why *why)
 {
 	int r;
 
-	r = stack_open_origin(config, s, why);
+	if (handover && handover->generation > 1)
+		r = open_origin(config, s, why);
+	else
+		r = stack_open_origin(config, s, why);
 	if (r != 0)
 		return r;
 	r = config->role == CONFIG_INPUT ? add_input(config, s, why)
-					 : add_output(config, s, why);
+					 : add_output(config, handover, s, why);
 	if (r != 0)
 		stack_close(s);
 	return r;

@@ -9,6 +9,7 @@
 
 struct cache;
 struct config;
+struct handover;
 struct input;
 struct origin;
 struct output;
@@ -22,8 +23,11 @@ struct stack {
 };
 
 /* Builds the chain of config->role and asks the store whether it may be used. Returns 0 or
- * the enum exit_code that says why not, with a sentence; nothing is left then. */
-int stack_open(const struct config *config, struct stack *s, struct why *why);
+ * the enum exit_code that says why not, with a sentence; nothing is left then. With
+ * `handover` (NULL: none) the trees go on where the last daemon was killed; then the store
+ * is not asked: it may be away. */
+int stack_open(const struct config *config, struct handover *handover, struct stack *s,
+	       struct why *why);
 
 /* Only the origin, probed: for commands that just ask the store. */
 int stack_open_origin(const struct config *config, struct stack *s, struct why *why);

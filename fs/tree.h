@@ -27,6 +27,7 @@ struct tree_attr {
 /* Flags of calls that may have to ask the store. */
 enum tree_flags {
 	TREE_NOWAIT = 1 << 0, /* return TREE_E_WAIT instead of blocking on the network */
+	TREE_AGAIN = 1 << 1,  /* it may have been done once, by a process that died */
 };
 
 enum tree_condition {

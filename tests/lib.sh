@@ -52,7 +52,11 @@ eventually() {
 	done
 }
 # dead PID: it ended and has let go of its files and locks.
-dead() { [ ! -e "/proc/$1" ] || grep -qs '^State:.*Z' "/proc/$1/status"; }
+dead() {
+	local state
+	state=$(grep -s '^State:' "/proc/$1/status") || return 0 # it may go while we look
+	[[ $state == *Z* ]]
+}
 stop_pid() {
 	kill "$1" 2>/dev/null || return 0
 	for _ in $(seq 100); do

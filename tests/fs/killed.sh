@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# kill -9 between close and upload: what was closed or synced is delivered by the next
-# mount, or by recover.
+# kill -9 between close and upload, with nobody to start another one: what was closed or
+# synced is delivered by the next mount, or by recover.
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
@@ -25,7 +25,7 @@ kill_it() {
 head -c 700000 /dev/urandom >"$T/one"
 head -c 20000000 /dev/urandom >"$T/two"
 
-mount_sluice oss://data "$T/mnt" output
+mount_sluice oss://data "$T/mnt" output --restart off
 store_away
 cp "$T/one" "$T/mnt/one"
 mkdir "$T/mnt/dir"
@@ -40,12 +40,12 @@ grep -q recover "$T/err" || fail "umount of a dead mount says nothing of its upl
 store_back
 [ ! -e "$S/one" ] || fail "uploaded already, so this tests nothing"
 
-mount_sluice oss://data "$T/mnt" output
+mount_sluice oss://data "$T/mnt" output --restart off
 expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
 cmp "$T/one" "$S/one" && cmp "$T/two" "$S/dir/two"
 
 # The same without another mount.
-mount_sluice oss://data "$T/mnt" output
+mount_sluice oss://data "$T/mnt" output --restart off
 store_away
 cp "$T/two" "$T/mnt/three"
 dd if="$T/one" of="$T/mnt/one" bs=100000 conv=notrunc,fsync status=none

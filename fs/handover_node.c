@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A place is a directory's number and a name; it never changes, a move is another place.
+ * Places lie in tables by length. A reference is the number of the table above 28 bits of
+ * its place there plus one.
+ */
+#include "fs/handover_node.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/base/check.h"
+#include "fs/base/err.h"
+#include "fs/base/path.h"
+#include "fs/handover.h"
+
+#define NODES_MAX (8u << 20)
+#define PLACE_BITS 28
+
+struct place {
+	uint64_t parent;
+	char name[];
+};
+
+static const size_t place_size[HANDOVER_PLACE_CLASSES] = {32, 64, 128, 272};
+_Static_assert(sizeof(struct place) + PATH_NAME_MAX + 1 <= 272, "the longest name fits");
+
+size_t handover_nodes_size(void)
+{
+	size_t n = sizeof(struct handover_node);
+
+	for (int i = 0; i < HANDOVER_PLACE_CLASSES; i++)
+		n += place_size[i];
+	return n * NODES_MAX;
+}
+
+void handover_nodes_layout(struct handover_nodes *t, char *memory)
+{
+	t->items = (struct handover_node *)(void *)memory;
+	memory += sizeof(struct handover_node) * NODES_MAX;
+	for (int i = 0; i < HANDOVER_PLACE_CLASSES; i++) {
+		t->places[i] = memory;
+		memory += place_size[i] * NODES_MAX;
+	}
+}
+
+static struct place *place_at(const struct handover_nodes *t, uint32_t ref)
+{
+	return slots_at(&t->place_slots[ref >> PLACE_BITS],
+			(ref & ((1u << PLACE_BITS) - 1)) - 1);
+}
+
+static uint32_t place_new(struct handover_nodes *t, uint64_t parent, const char *name)
+{
+	size_t n = strlen(name) + 1;
+	uint32_t class = 0, i, ref;
+	struct place *p;
+
+	while (class < HANDOVER_PLACE_CLASSES && sizeof(*p) + n > place_size[class])
+		class ++;
+	check(class < HANDOVER_PLACE_CLASSES);
+	i = slots_take(&t->place_slots[class]);
+	if (i == SLOTS_NONE)
+		return 0;
+	ref = class << PLACE_BITS | (i + 1);
+	p = place_at(t, ref);
+	p->parent = parent;
+	memcpy(p->name, name, n);
+	return ref;
+}
+
+static void place_free(struct handover_nodes *t, uint32_t ref)
+{
+	if (ref)
+		slots_give(&t->place_slots[ref >> PLACE_BITS],
+			   (ref & ((1u << PLACE_BITS) - 1)) - 1);
+}
+
+/* ---- what the last daemon left --------------------------------------------------------- */
+
+static bool node_used(void *arg, uint32_t i)
+{
+	struct handover_nodes *t = arg;
+
+	return atomic_load(&t->items[i].ino) != 0;
+}
+
+/* Which places of one table are in use, by the nodes that refer to them. */
+struct used {
+	bool *used;
+};
+
+static bool place_used(void *arg, uint32_t i)
+{
+	struct used *u = arg;
+
+	return u->used[i];
+}
+
+static int attach_places(struct handover_nodes *t, uint32_t class)
+{
+	uint32_t limit = atomic_load(&t->place_limit[class]);
+	struct used u = {calloc(limit + 1, sizeof(bool))};
+	int r;
+
+	if (!u.used)
+		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < atomic_load(&t->limit); i++) {
+		uint32_t ref = atomic_load(&t->items[i].place);
+
+		if (node_used(t, i) && ref && ref >> PLACE_BITS == class)
+			u.used[(ref & ((1u << PLACE_BITS) - 1)) - 1] = true;
+	}
+	r = slots_attach(&t->place_slots[class], t->places[class], place_size[class],
+			 NODES_MAX, &t->place_limit[class], place_used, &u);
+	free(u.used);
+	return err_trace(r);
+}
+
+int handover_nodes_begin(struct handover *h)
+{
+	struct handover_nodes *t = &h->nodes;
+	int r = slots_attach(&t->slots, t->items, sizeof(*t->items), NODES_MAX, &t->limit,
+			     node_used, t);
+
+	for (uint32_t i = 0; r == 0 && i < HANDOVER_PLACE_CLASSES; i++)
+		r = attach_places(t, i);
+	return err_trace(r);
+}
+
+void handover_nodes_end(struct handover *h)
+{
+	for (int i = 0; i < HANDOVER_PLACE_CLASSES; i++)
+		slots_detach(&h->nodes.place_slots[i]);
+	slots_detach(&h->nodes.slots);
+}
+
+/* ---- nodes ----------------------------------------------------------------------------- */
+
+struct handover_node *handover_node_new(struct handover *h, uint64_t ino,
+					const struct handover_attr *attr)
+{
+	uint32_t i = slots_take(&h->nodes.slots);
+	struct handover_node *n;
+
+	if (i == SLOTS_NONE)
+		return NULL;
+	n = &h->nodes.items[i];
+	atomic_store(&n->lookups, 0);
+	atomic_store(&n->live, 0);
+	atomic_store(&n->place, 0);
+	atomic_store(&n->which, 0);
+	n->attr[0] = *attr;
+	atomic_store(&n->ino, ino);
+	return n;
+}
+
+void handover_node_free(struct handover *h, struct handover_node *n)
+{
+	uint32_t place = atomic_load(&n->place);
+
+	atomic_store(&n->ino, 0);
+	place_free(&h->nodes, place);
+	slots_give(&h->nodes.slots, (uint32_t)(n - h->nodes.items));
+}
+
+void handover_node_set_attr(struct handover_node *n, const struct handover_attr *attr)
+{
+	uint32_t other = atomic_load(&n->which) ^ 1;
+
+	n->attr[other] = *attr;
+	atomic_store(&n->which, other);
+}
+
+void handover_node_set_place(struct handover *h, struct handover_node *n, uint64_t parent,
+			     const char *name)
+{
+	uint32_t old = atomic_load(&n->place);
+
+	atomic_store(&n->place, name ? place_new(&h->nodes, parent, name) : 0);
+	place_free(&h->nodes, old);
+}
+
+uint64_t handover_node_place(struct handover *h, const struct handover_node *n,
+			     const char **name)
+{
+	uint32_t ref = atomic_load(&n->place);
+	const struct place *p;
+
+	if (!ref)
+		return 0;
+	p = place_at(&h->nodes, ref);
+	*name = p->name;
+	return p->parent;
+}

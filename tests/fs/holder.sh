@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The mount outlives its daemon: killed while a job creates, appends, renames, maps and
+# reads, again and again, and the job sees no error; what it closed is in the store. And
+# the ways such a mount ends.
+# shellcheck source=tests/lib.sh
+. "$(dirname "$0")/../lib.sh"
+
+here=$(dirname "$0")
+seed=${SEED:-$RANDOM}
+echo "seed $seed"
+RANDOM=$seed
+start_ossd --bucket data --region cn-hangzhou
+S=$T/oss/data
+store_away() {
+	faults '[{"op":"PutObject","fault":"status","status":503},
+		{"op":"InitiateMultipartUpload","fault":"status","status":503}]'
+}
+store_back() { faults '[]'; }
+json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
+start() {
+	mount_sluice oss://data "$T/mnt" output --io-uring off "$@"
+	pid=$(json .pid)
+	holder=$(json .restart.holder)
+}
+serves_anew() {
+	local now
+	now=$(json .pid) && [ "$now" != "$1" ]
+}
+kill_daemon() {
+	local pid
+	pid=$(json .pid)
+	kill -9 "$pid"
+	eventually 30 serves_anew "$pid"
+}
+gone() { dead "$1" && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
+
+# The fs must hold: needs a kernel that sends requests again.
+start
+if [ "$(json .restart.used)" != true ]; then
+	skip "this kernel does not send requests again"
+fi
+expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
+eventually 30 gone "$holder"
+
+# under_work NAME KILLS OPTION…: a job runs, the daemon is killed so often.
+under_work() {
+	local name=$1 kills=$2 work
+	shift 2
+	rm -f "$T/stop"
+	SLUICE_RESTART_MAX=200 start "$@"
+	mkdir "$T/mnt/$name"
+	"$here/holder_work.py" "$T/mnt/$name" "$T/manifest" "$seed" 3 "$T/stop" \
+		>"$T/work.txt" 2>&1 &
+	work=$!
+	for _ in $(seq "$kills"); do
+		sleep "0.$((RANDOM % 5))"
+		kill_daemon
+		[ ! -e "$T/stop" ] || break
+	done
+	sleep 0.3
+	touch "$T/stop"
+	eventually 120 dead "$work"
+	wait "$work" || fail "the job saw it: $(cat "$T/work.txt")"
+	[ "$(json .restart.count)" -ge "$kills" ] || fail "not killed: $(json .restart)"
+	expect_rc 0 timeout 120 "$bin/sluice" umount "$T/mnt"
+	eventually 30 gone "$holder"
+	"$here/holder_work.py" --check "$T/manifest" "$S/$name" || fail "the store lacks something"
+	cat "$T/work.txt"
+}
+under_work passed-through 8
+under_work written-back 5 --passthrough off
+
+# What was told is not taken back, though nothing made it durable.
+start --passthrough off
+store_away
+mkdir "$T/mnt/dir"
+echo one >"$T/mnt/dir/old"
+mv "$T/mnt/dir" "$T/mnt/moved"
+chmod 0750 "$T/mnt/moved"
+ln -s moved "$T/mnt/link"
+exec 7>>"$T/mnt/moved/log"
+echo first >&7
+kill_daemon
+echo second >&7
+[ "$(stat -c %a "$T/mnt/moved")" = 750 ] || fail "chmod was taken back"
+[ "$(cat "$T/mnt/link/old")" = one ] || fail "mv or ln was taken back"
+[ ! -e "$T/mnt/dir" ] || fail "mv was taken back"
+exec 7>&-
+[ "$(paste -sd, "$T/mnt/moved/log")" = first,second ] || fail "$(cat "$T/mnt/moved/log")"
+
+# SIGTERM to the holder is the daemon's; killed while it drains, the next one goes on so.
+kill -TERM "$holder"
+draining() { [ "$(json .state)" = draining ]; }
+eventually 30 draining
+kill_daemon
+eventually 30 draining
+store_back
+eventually 60 gone "$holder"
+[ "$(paste -sd, "$S/moved/log")" = first,second ] || fail "the store has something else"
+
+# The holder dies: the daemon serves on, alone, and ends as ever.
+start
+kill -9 "$holder"
+echo data >"$T/mnt/alone"
+[ "$(json .restart.used)" = false ] || fail "status tells of a holder that is gone"
+expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
+eventually 30 gone "$pid"
+[ "$(cat "$S/alone")" = data ] || fail "not stored"
+
+# By force: nobody starts another one.
+start
+kill -STOP "$pid"
+expect_rc 75 timeout 30 "$bin/sluice" umount --force "$T/mnt"
+eventually 30 dead "$holder"
+dead "$pid" || fail "its daemon lives"
+mountpoint -q "$T/mnt" && fail "still mounted"
+
+# Too often: it gives up, and who waits gets an error.
+SLUICE_RESTART_MAX=3 start
+store_away
+echo kept >"$T/mnt/kept"
+exec 7>"$T/mnt/open"
+kill_daemon
+kill_daemon
+pid=$(json .pid)
+kill -9 "$pid"
+eventually 30 dead "$holder"
+mountpoint -q "$T/mnt" && fail "still mounted"
+(echo more >&7) 2>/dev/null && [ -e "$T/mnt/open" ] && fail "someone still answers"
+exec 7>&-
+grep -q 'error: daemon died.*too often' "$T/state/log" || fail "the log does not say so"
+[ -z "$(ls "$T/run")" ] || fail "its socket is left"
+store_back
+expect_rc 0 timeout 60 "$bin/sluice" recover --state-dir "$T/state"
+[ "$(cat "$S/kept")" = kept ] || fail "not recovered"
+
+# Switched off.
+mount_sluice oss://data "$T/mnt" output --restart off
+pid=$(json .pid)
+[ "$(json .restart.used)" = false ] || fail "--restart off has a holder"
+kill -9 "$pid"
+eventually 30 dead "$pid"
+[ "$("$bin/sluice" status "$T/mnt" --json | jq -r .state)" = dead ] || fail "not dead"
