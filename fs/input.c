@@ -628,62 +628,87 @@ static int entry_attr(struct input_dir *d, const struct listing_entry *e,
 	return 0;
 }
 
-static int show(struct input_dir *d, const struct listing_entry *e, uint64_t next,
-		bool with_lookup, unsigned int flags, tree_fill_fn fill, void *arg)
+/* One readdir on its way. */
+struct page {
+	struct input_dir *dir;
+	uint64_t at; /* the position to go on from */
+	uint32_t count;
+	bool with_lookup;
+	unsigned int flags;
+	tree_fill_fn fill;
+	void *arg;
+	int result; /* what ended it early */
+};
+
+static int show(struct page *p, const struct listing_entry *e, uint64_t next)
 {
+	struct input_dir *d = p->dir;
 	struct inodes *inodes = d->in->inodes;
 	struct meta_entry entry;
 	struct tree_attr attr;
-	int r = entry_attr(d, e, with_lookup ? flags : flags | TREE_NOWAIT, &entry);
+	int r = entry_attr(d, e, p->with_lookup ? p->flags : p->flags | TREE_NOWAIT,
+			   &entry);
 
-	if (r == TREE_E_WAIT && !with_lookup)
+	if (r == TREE_E_WAIT && !p->with_lookup)
 		entry = (struct meta_entry){.attr = e->attr};
 	else if (r != 0)
 		return err_trace(r);
 	fill_attr(d->in, &entry.attr, entry.until_ms, &attr);
-	if (!with_lookup) {
+	if (!p->with_lookup) {
 		attr.ino = inodes_peek(inodes, d->ino, e->name);
-		return fill(arg, e->name, &attr, next);
+		return p->fill(p->arg, e->name, &attr, next);
 	}
 	r = enter(d->in, d->ino, e->name, &entry.attr, &attr);
 	if (r < 0)
 		return err_trace(r);
-	r = fill(arg, e->name, &attr, next);
+	r = p->fill(p->arg, e->name, &attr, next);
 	if (r != 0)
 		inodes_forget(inodes, attr.ino, 1);
 	return r;
 }
 
+/* A listing_fn. */
+static int show_next(void *arg, const struct listing_entry *e, uint64_t next)
+{
+	struct page *p = arg;
+
+	p->result = show(p, e, next);
+	if (p->result != 0)
+		return LISTING_E_END;
+	p->at = next;
+	p->count++;
+	return 0;
+}
+
 int input_readdir(struct input_dir *dir, uint64_t cookie, bool with_lookup,
 		  unsigned int flags, tree_fill_fn fill, void *arg)
 {
-	struct input *in = dir->in;
-	bool nowait = flags & TREE_NOWAIT;
-	uint64_t at = cookie;
-	struct listing_entry e;
+	struct page p = {
+		.dir = dir,
+		.at = cookie,
+		.with_lookup = with_lookup,
+		.flags = flags,
+		.fill = fill,
+		.arg = arg,
+	};
 	struct blocked b;
-	int r = 0;
+	int r;
 
-	while (r == 0) {
-		/* Once there is something to show, showing it beats waiting for more. */
-		if (nowait || at > cookie) {
-			r = listing_at(dir->listing, at, true, NULL, &e);
-		} else {
-			r = listing_at(dir->listing, at, false, block_begin(in, &b), &e);
-			block_end(in, &b);
-		}
-		if (r == LISTING_E_END)
-			return 0;
-		if (r == LISTING_E_WAIT)
-			return at > cookie ? 0 : TREE_E_WAIT;
-		if (r == 0)
-			r = show(dir, &e, at + 1, with_lookup, flags, fill, arg);
-		if (r == 0)
-			at++;
+	/* Once there is something to show, showing it beats waiting for more. */
+	if (flags & TREE_NOWAIT) {
+		r = listing_each(dir->listing, cookie, true, NULL, show_next, &p);
+	} else {
+		r = listing_each(dir->listing, cookie, false, block_begin(dir->in, &b),
+				 show_next, &p);
+		block_end(dir->in, &b);
 	}
-	if (r == TREE_E_FULL || (at > cookie && r != 0))
+	if (p.count || p.result == TREE_E_FULL)
 		return 0;
-	return border(r);
+	if (p.result != 0)
+		return border(p.result);
+	if (r == LISTING_E_WAIT)
+		return TREE_E_WAIT;
+	return r == LISTING_E_END ? 0 : border(r);
 }
 
 void input_closedir(struct input_dir *dir)
