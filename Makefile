@@ -162,6 +162,7 @@ fs_src := \
 	fs/handover_node.c \
 	fs/inode.c \
 	fs/input.c \
+	fs/input_dir.c \
 	fs/output.c \
 	fs/output_content.c \
 	fs/output_dir.c \

@@ -361,7 +361,7 @@ static int fill(struct listing *l, const struct source *s, const struct ident *i
 	return 0;
 }
 
-static int load_small(struct listing *l, const struct ident *id, uint64_t ttl_ms)
+static int load_small(struct listing *l, struct ident *id, uint64_t ttl_ms)
 {
 	_cleanup_(freep) unsigned char *data = malloc(SHELF_SMALL_MAX);
 	struct source s = {.data = data};
@@ -405,7 +405,7 @@ static void adopt(struct listing *l, struct listing *from)
 	from->file = NULL;
 }
 
-static int load(struct listing *l, const struct ident *id, uint64_t ttl_ms)
+static int load(struct listing *l, struct ident *id, uint64_t ttl_ms)
 {
 	struct listing *draft;
 	int r = listing_new(l->dir, 0, l->cache, &draft);

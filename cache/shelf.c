@@ -81,7 +81,7 @@ int shelf_put(struct cache *c, struct ident *id, const void *data, size_t n)
 	return 0;
 }
 
-int shelf_get(struct cache *c, const struct ident *id, void *data, size_t *n)
+int shelf_get(struct cache *c, struct ident *id, void *data, size_t *n)
 {
 	struct index_small where;
 	int r = index_find_small(c->index, id->hash, &where);
@@ -90,6 +90,7 @@ int shelf_get(struct cache *c, const struct ident *id, void *data, size_t *n)
 		return SHELF_E_NONE;
 	if (r < 0)
 		return err_trace(r);
+	id->size = where.len; /* the name says nothing of it */
 	r = pack_read(c->packs, id, &where, data, false);
 	if (r > 0) {
 		index_drop_small(c->index, id->hash);

@@ -37,7 +37,7 @@ int shelf_ident(const char *source, const char *dir, struct ident **out);
 /* Appends; an older one of the name is not found any more. */
 int shelf_put(struct cache *c, struct ident *id, const void *data, size_t n);
 /* Into data, SHELF_SMALL_MAX bytes. SHELF_E_NONE. */
-int shelf_get(struct cache *c, const struct ident *id, void *data, size_t *n);
+int shelf_get(struct cache *c, struct ident *id, void *data, size_t *n);
 
 /* ---- long ones ---- */
 

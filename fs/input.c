@@ -20,44 +20,20 @@
 
 #include "cache/ahead.h"
 #include "cache/cache.h"
-#include "cache/listing.h"
 #include "cache/meta.h"
 #include "cache/object.h"
 #include "cache/origin.h"
-#include "cache/wait.h"
 #include "fs/base/clock.h"
 #include "fs/base/crc.h"
 #include "fs/base/json.h"
-#include "fs/base/list.h"
 #include "fs/base/lock.h"
 #include "fs/base/log.h"
 #include "fs/base/path.h"
 #include "fs/inode.h"
+#include "fs/input_impl.h"
 
 #define DEADLINE_DEFAULT_MS 60000
-#define EARLY_MAX 16
 #define TTL_FOREVER_MS (365ull * 24 * 3600 * 1000) /* what the kernel is told */
-
-/* One call that may block, found by its token. */
-struct blocked {
-	struct list link;
-	uint64_t token;
-	atomic_bool interrupted;
-	struct wait wait;
-};
-
-struct input {
-	struct input_config config;
-	struct meta *meta;
-	struct ahead *ahead;
-	struct inodes *inodes;
-	int64_t born_ns; /* the time of directories that have none */
-	_Atomic uint64_t reads, bytes_read, stale, files_open;
-	struct lock lock; /* the two below */
-	struct list blocked;
-	uint64_t early[EARLY_MAX]; /* tokens interrupted before their call waited */
-	unsigned int early_at;
-};
 
 struct input_file {
 	struct input *in;
@@ -65,13 +41,6 @@ struct input_file {
 	struct object_reader reader;
 	uint64_t ino;
 	atomic_bool noted; /* its first read was told */
-};
-
-struct input_dir {
-	struct input *in;
-	uint64_t ino;
-	struct listing *listing;
-	char path[PATH_KEY_MAX + 2]; /* "" or ending in '/' */
 };
 
 static _Thread_local uint64_t thread_token;
@@ -145,7 +114,7 @@ void input_set_token(uint64_t token)
 	thread_token = token;
 }
 
-static const struct wait *block_begin(struct input *in, struct blocked *b)
+const struct wait *input_block_begin(struct input *in, struct blocked *b)
 {
 	*b = (struct blocked){.token = thread_token};
 	b->wait.deadline_ms = clock_mono_ms() + in->config.deadline_ms;
@@ -154,14 +123,14 @@ static const struct wait *block_begin(struct input *in, struct blocked *b)
 	if (b->token) {
 		lock_scope(&in->lock);
 		list_push_back(&in->blocked, &b->link);
-		for (int i = 0; i < EARLY_MAX; i++)
+		for (int i = 0; i < INPUT_EARLY_MAX; i++)
 			if (in->early[i] == b->token)
 				atomic_store(&b->interrupted, true);
 	}
 	return &b->wait;
 }
 
-static void block_end(struct input *in, struct blocked *b)
+void input_block_end(struct input *in, struct blocked *b)
 {
 	if (!b->token)
 		return;
@@ -174,7 +143,7 @@ void input_interrupt(struct input *in, uint64_t token)
 	struct list *it;
 
 	lock_scope(&in->lock);
-	in->early[in->early_at++ % EARLY_MAX] = token;
+	in->early[in->early_at++ % INPUT_EARLY_MAX] = token;
 	list_for_each (it, &in->blocked) {
 		struct blocked *b = container_of(it, struct blocked, link);
 
@@ -184,7 +153,7 @@ void input_interrupt(struct input *in, uint64_t token)
 }
 
 /* The border: what the layers below say becomes what input.h promises. */
-static int border(int r)
+int input_border(int r)
 {
 	switch (r) {
 	case 0:
@@ -217,8 +186,8 @@ static uint64_t ttl_left(uint64_t until_ms)
 	return until_ms > now ? until_ms - now : 0;
 }
 
-static void fill_attr(const struct input *in, const struct origin_attr *from,
-		      uint64_t until_ms, struct tree_attr *attr)
+void input_fill_attr(const struct input *in, const struct origin_attr *from,
+		     uint64_t until_ms, struct tree_attr *attr)
 {
 	const struct input_config *c = &in->config;
 	int64_t mtime = from->mtime_ns ? from->mtime_ns : in->born_ns;
@@ -264,14 +233,14 @@ static void fill_replaced(const struct input *in, const struct inodes_version *v
 	struct origin_attr was = {
 		.size = v->size, .mtime_ns = v->mtime_ns, .is_symlink = S_ISLNK(v->mode)};
 
-	fill_attr(in, &was, META_FOREVER, attr);
+	input_fill_attr(in, &was, META_FOREVER, attr);
 	attr->mode = v->mode;
 	attr->ttl_ms = in->config.immutable ? TTL_FOREVER_MS : in->config.ttl_ms;
 }
 
 /* The number of what a name is, with a reference; attr has been filled from `from`. */
-static int enter(struct input *in, uint64_t parent, const char *name,
-		 const struct origin_attr *from, struct tree_attr *attr)
+int input_enter(struct input *in, uint64_t parent, const char *name,
+		const struct origin_attr *from, struct tree_attr *attr)
 {
 	struct inodes_version version = {.id = version_id(from),
 					 .size = attr->size,
@@ -286,14 +255,14 @@ static void fill_root(const struct input *in, struct tree_attr *attr)
 {
 	struct origin_attr root = {.is_dir = true};
 
-	fill_attr(in, &root, META_FOREVER, attr);
+	input_fill_attr(in, &root, META_FOREVER, attr);
 	attr->ino = TREE_ROOT;
 	attr->ttl_ms = in->config.immutable ? TTL_FOREVER_MS : in->config.ttl_ms;
 }
 
 /* meta_lookup() with this call's flags; META_E_NONE and META_E_WAIT pass. */
-static int find(struct input *in, const char *dir, const char *name, unsigned int flags,
-		struct meta_entry *entry)
+int input_find(struct input *in, const char *dir, const char *name, unsigned int flags,
+	       struct meta_entry *entry)
 {
 	bool nowait = flags & TREE_NOWAIT;
 	struct blocked b;
@@ -301,13 +270,13 @@ static int find(struct input *in, const char *dir, const char *name, unsigned in
 
 	if (nowait)
 		return meta_lookup(in->meta, dir, name, true, NULL, entry);
-	r = meta_lookup(in->meta, dir, name, false, block_begin(in, &b), entry);
-	block_end(in, &b);
+	r = meta_lookup(in->meta, dir, name, false, input_block_begin(in, &b), entry);
+	input_block_end(in, &b);
 	return r;
 }
 
 /* The key of a directory for its children. */
-static int dir_key(struct input *in, uint64_t ino, char *path)
+int input_dir_key(struct input *in, uint64_t ino, char *path)
 {
 	char name[PATH_KEY_MAX + 2];
 	size_t n, m;
@@ -337,9 +306,9 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 		return err_origin(-ENAMETOOLONG);
 	if (fault != PATH_OK)
 		return err_origin(-ENOENT);
-	r = dir_key(in, parent, path);
+	r = input_dir_key(in, parent, path);
 	if (r == 0)
-		r = find(in, path, name, flags, &entry);
+		r = input_find(in, path, name, flags, &entry);
 	if (r == META_E_WAIT)
 		return TREE_E_WAIT;
 	if (r == META_E_NONE) {
@@ -347,10 +316,10 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 		return -ENOENT;
 	}
 	if (r < 0)
-		return border(r);
-	fill_attr(in, &entry.attr, entry.until_ms, attr);
-	r = enter(in, parent, name, &entry.attr, attr);
-	return r < 0 ? border(r) : 0;
+		return input_border(r);
+	input_fill_attr(in, &entry.attr, entry.until_ms, attr);
+	r = input_enter(in, parent, name, &entry.attr, attr);
+	return r < 0 ? input_border(r) : 0;
 }
 
 void input_forget(struct input *in, uint64_t ino, uint64_t n)
@@ -371,7 +340,7 @@ static int find_ino(struct input *in, uint64_t ino, unsigned int flags, char *di
 
 	if (r < 0 || !name[0])
 		return err_trace(r);
-	r = find(in, dir, name, flags, entry);
+	r = input_find(in, dir, name, flags, entry);
 	if (r == META_E_WAIT)
 		return TREE_E_WAIT;
 	if (r == META_E_NONE)
@@ -383,8 +352,8 @@ static int find_ino(struct input *in, uint64_t ino, unsigned int flags, char *di
 
 /* The same where only what is there now will do: -ESTALE makes the kernel look the name up
  * again. */
-static int find_current(struct input *in, uint64_t ino, unsigned int flags, char *dir,
-			char *name, struct meta_entry *entry)
+int input_find_current(struct input *in, uint64_t ino, unsigned int flags, char *dir,
+		       char *name, struct meta_entry *entry)
 {
 	struct inodes_version version;
 	int r = find_ino(in, ino, flags, dir, name, &version, entry);
@@ -408,12 +377,12 @@ int input_getattr(struct input *in, uint64_t ino, unsigned int flags,
 		return 0;
 	}
 	if (r != 0)
-		return border(r);
+		return input_border(r);
 	if (!name[0]) {
 		fill_root(in, attr);
 		return 0;
 	}
-	fill_attr(in, &entry.attr, entry.until_ms, attr);
+	input_fill_attr(in, &entry.attr, entry.until_ms, attr);
 	attr->ino = ino;
 	return 0;
 }
@@ -440,10 +409,10 @@ int input_open(struct input *in, uint64_t ino, unsigned int flags,
 	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
 	struct meta_entry entry;
 	struct input_file *file;
-	int r = find_current(in, ino, flags, dir, name, &entry);
+	int r = input_find_current(in, ino, flags, dir, name, &entry);
 
 	if (r != 0)
-		return border(r);
+		return input_border(r);
 	if (!name[0] || entry.attr.is_dir)
 		return err_origin(-EISDIR);
 	if (entry.attr.is_symlink)
@@ -454,7 +423,7 @@ int input_open(struct input *in, uint64_t ino, unsigned int flags,
 	r = open_entry(in, dir, name, &entry, &file->object);
 	if (r < 0) {
 		free(file);
-		return border(r);
+		return input_border(r);
 	}
 	file->in = in;
 	file->ino = ino;
@@ -510,8 +479,8 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 	} else {
 		note_read(file, true);
 		r = object_read(file->object, &file->reader, off, p, n, 0,
-				block_begin(in, &b), got);
-		block_end(in, &b);
+				input_block_begin(in, &b), got);
+		input_block_end(in, &b);
 	}
 	if (r == OBJECT_E_WAIT)
 		return TREE_E_WAIT;
@@ -521,7 +490,7 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 	if (r == -ESTALE)
 		note_stale(in, file->ino);
 	if (r < 0)
-		return border(r);
+		return input_border(r);
 	note_read(file, false);
 	atomic_fetch_add_explicit(&in->reads, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&in->bytes_read, *got, memory_order_relaxed);
@@ -549,22 +518,22 @@ int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *tar
 	struct object *o;
 	struct blocked b;
 	size_t got = 0;
-	int r = find_current(in, ino, flags, dir, name, &entry);
+	int r = input_find_current(in, ino, flags, dir, name, &entry);
 
 	if (r != 0)
-		return border(r);
+		return input_border(r);
 	if (!name[0] || !entry.attr.is_symlink || target_size == 0)
 		return err_origin(-EINVAL);
 	r = open_entry(in, dir, name, &entry, &o);
 	if (r < 0)
-		return border(r);
+		return input_border(r);
 	if (flags & TREE_NOWAIT) {
 		r = object_read(o, NULL, 0, target, target_size - 1, OBJECT_NOWAIT, NULL,
 				&got);
 	} else {
 		r = object_read(o, NULL, 0, target, target_size - 1, 0,
-				block_begin(in, &b), &got);
-		block_end(in, &b);
+				input_block_begin(in, &b), &got);
+		input_block_end(in, &b);
 	}
 	object_put(o);
 	if (r == OBJECT_E_WAIT)
@@ -572,151 +541,9 @@ int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *tar
 	if (r == -ESTALE)
 		note_stale(in, ino);
 	if (r < 0)
-		return border(r);
+		return input_border(r);
 	target[got] = '\0';
 	return 0;
-}
-
-/* ---- directories ---- */
-
-int input_opendir(struct input *in, uint64_t ino, unsigned int flags,
-		  struct input_dir **out)
-{
-	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
-	struct meta_entry entry;
-	struct input_dir *d;
-	int r = find_current(in, ino, flags, dir, name, &entry);
-
-	if (r != 0)
-		return border(r);
-	if (name[0] && !entry.attr.is_dir)
-		return err_origin(-ENOTDIR);
-	d = calloc(1, sizeof(*d));
-	if (!d)
-		return err_origin(-ENOMEM);
-	d->in = in;
-	d->ino = ino;
-	r = dir_key(in, ino, d->path);
-	/* The request goes out now: readdir() will wait for less. */
-	if (r == 0)
-		r = meta_list(in->meta, d->path, &d->listing);
-	if (r < 0) {
-		free(d);
-		return border(r);
-	}
-	*out = d;
-	return 0;
-}
-
-/* What to show with a name; with `posix` a file may have to be asked for. */
-static int entry_attr(struct input_dir *d, const struct listing_entry *e,
-		      unsigned int flags, struct meta_entry *entry)
-{
-	struct input *in = d->in;
-	int r;
-
-	if (in->config.posix && !e->attr.is_dir && !e->attr.has_posix) {
-		r = find(in, d->path, e->name, flags, entry);
-		if (r == META_E_WAIT)
-			return TREE_E_WAIT;
-		if (r != META_E_NONE)
-			return err_trace(r);
-		/* Gone since it was listed: as it was then. */
-	}
-	*entry = (struct meta_entry){
-		.attr = e->attr, .until_ms = meta_listing_until(in->meta, d->listing)};
-	return 0;
-}
-
-/* One readdir on its way. */
-struct page {
-	struct input_dir *dir;
-	uint64_t at; /* the position to go on from */
-	uint32_t count;
-	bool with_lookup;
-	unsigned int flags;
-	tree_fill_fn fill;
-	void *arg;
-	int result; /* what ended it early */
-};
-
-static int show(struct page *p, const struct listing_entry *e, uint64_t next)
-{
-	struct input_dir *d = p->dir;
-	struct inodes *inodes = d->in->inodes;
-	struct meta_entry entry;
-	struct tree_attr attr;
-	int r = entry_attr(d, e, p->with_lookup ? p->flags : p->flags | TREE_NOWAIT,
-			   &entry);
-
-	if (r == TREE_E_WAIT && !p->with_lookup)
-		entry = (struct meta_entry){.attr = e->attr};
-	else if (r != 0)
-		return err_trace(r);
-	fill_attr(d->in, &entry.attr, entry.until_ms, &attr);
-	if (!p->with_lookup) {
-		attr.ino = inodes_peek(inodes, d->ino, e->name);
-		return p->fill(p->arg, e->name, &attr, next);
-	}
-	r = enter(d->in, d->ino, e->name, &entry.attr, &attr);
-	if (r < 0)
-		return err_trace(r);
-	r = p->fill(p->arg, e->name, &attr, next);
-	if (r != 0)
-		inodes_forget(inodes, attr.ino, 1);
-	return r;
-}
-
-/* A listing_fn. */
-static int show_next(void *arg, const struct listing_entry *e, uint64_t next)
-{
-	struct page *p = arg;
-
-	p->result = show(p, e, next);
-	if (p->result != 0)
-		return LISTING_E_END;
-	p->at = next;
-	p->count++;
-	return 0;
-}
-
-int input_readdir(struct input_dir *dir, uint64_t cookie, bool with_lookup,
-		  unsigned int flags, tree_fill_fn fill, void *arg)
-{
-	struct page p = {
-		.dir = dir,
-		.at = cookie,
-		.with_lookup = with_lookup,
-		.flags = flags,
-		.fill = fill,
-		.arg = arg,
-	};
-	struct blocked b;
-	int r;
-
-	/* Once there is something to show, showing it beats waiting for more. */
-	if (flags & TREE_NOWAIT) {
-		r = listing_each(dir->listing, cookie, true, NULL, show_next, &p);
-	} else {
-		r = listing_each(dir->listing, cookie, false, block_begin(dir->in, &b),
-				 show_next, &p);
-		block_end(dir->in, &b);
-	}
-	if (p.count || p.result == TREE_E_FULL)
-		return 0;
-	if (p.result != 0)
-		return border(p.result);
-	if (r == LISTING_E_WAIT)
-		return TREE_E_WAIT;
-	return r == LISTING_E_END ? 0 : border(r);
-}
-
-void input_closedir(struct input_dir *dir)
-{
-	if (!dir)
-		return;
-	listing_put(dir->listing);
-	free(dir);
 }
 
 /* ---- figures ---- */
