@@ -64,6 +64,8 @@ struct resume {
 	size_t part_count;
 };
 
+#define OUTPUT_CLEAN UINT64_MAX
+
 enum node_queue {
 	QUEUE_NONE,
 	QUEUE_READY,
@@ -141,7 +143,8 @@ struct node {
 	enum node_queue queue;
 	struct list queued; /* output->ready or ->waiting */
 	int64_t pending_ns; /* real time since which something is to be done; 0: clean */
-	uint64_t pending_seq; /* journal sequence of the oldest change the store lacks */
+	uint64_t pending_seq; /* journal sequence of the oldest change the store lacks;
+				 OUTPUT_CLEAN: none */
 	uint64_t acked_seq;   /* journal sequence of `acked` */
 	uint64_t not_before_ms;
 	uint32_t attempts;

@@ -422,7 +422,7 @@ int log_finish(struct output *o)
 		uint64_t content = n->pending_seq;
 
 		n->lookups = 0;
-		n->pending_seq = 0;
+		n->pending_seq = OUTPUT_CLEAN;
 		n->size = n->stored.size;
 		if (n != o->root && (content || n->carried))
 			r = adopt_content(o, n, content);

@@ -38,6 +38,7 @@ struct node *node_new(struct output *o, enum record_kind kind, uint64_t ino)
 	kept_next_ino(o);
 	n->ino = ino;
 	n->kind = kind;
+	n->pending_seq = OUTPUT_CLEAN;
 	list_init(&n->queued);
 	list_init(&n->retained);
 	list_init(&n->writing);

@@ -63,7 +63,7 @@ void sync_queue(struct output *o, struct node *n)
 		return;
 	if (n->pending_ns == 0)
 		n->pending_ns = clock_real_ns();
-	if (n->pending_seq == 0)
+	if (n->pending_seq == OUTPUT_CLEAN)
 		n->pending_seq = n->seq;
 	if (n->task)
 		return; /* task_done() looks again */
@@ -130,7 +130,7 @@ static struct task *start_node(struct output *o, struct node *n)
 
 	if (op == SYNC_NONE) {
 		n->pending_ns = 0;
-		n->pending_seq = 0;
+		n->pending_seq = OUTPUT_CLEAN;
 		sync_move(o, n, QUEUE_NONE);
 		node_settle(o, n);
 		return NULL;

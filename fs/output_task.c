@@ -500,7 +500,7 @@ static void requeue(struct output *o, struct node *n, bool good)
 		return;
 	}
 	n->pending_ns = 0;
-	n->pending_seq = 0;
+	n->pending_seq = OUTPUT_CLEAN;
 	sync_move(o, n, QUEUE_NONE);
 }
 

@@ -201,6 +201,8 @@ static void child(struct run *run, int totals)
 	alarm(60);
 	power_watch(&run->power);
 	run->o = start(run, run->away, &origin);
+	if (!run->o && run->power.fail_sync_at)
+		power_cut(); /* it refuses to start on such a disk */
 	if (!run->o)
 		_exit(4);
 	for (unsigned int i = 0; i < WRITERS; i++) {
