@@ -12,139 +12,25 @@
 #include "fs/base/io.h"
 #include "fs/base/lock.h"
 #include "tests/unit/lib_cert.h"
+#include "tests/unit/lib_http.h"
 #include "tests/unit/lib_httpd.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define OK_EMPTY "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-
-/* An exchange and what became of it. */
-struct call {
-	struct http_exchange x;
-	char url[1200];
-	struct buf body; /* received */
-	struct buf sent; /* seen by the sending hook */
-	char etag[64];
-	int restarts;
-	size_t body_max; /* receive fails with -EFBIG beyond; 0: no limit */
-	struct lock lock;
-	pthread_cond_t cond;
-	int done;
-};
-
-static struct call *call_of(struct http_exchange *x)
-{
-	return (struct call *)((char *)x - offsetof(struct call, x));
-}
-
-static void on_header(struct http_exchange *x, const char *name, size_t name_len,
-		      const char *value, size_t value_len)
-{
-	struct call *c = call_of(x);
-
-	if (name_len == 4 && strncasecmp(name, "etag", 4) == 0)
-		snprintf(c->etag, sizeof(c->etag), "%.*s", (int)value_len, value);
-}
-
-static int on_receive(struct http_exchange *x, const void *data, size_t n)
-{
-	struct call *c = call_of(x);
-
-	if (c->body_max && c->body.len + n > c->body_max)
-		return why_set(&x->why, -EFBIG, "more than was asked for");
-	buf_append(&c->body, data, n);
-	return 0;
-}
-
-static void on_sending(struct http_exchange *x, const void *data, size_t n)
-{
-	struct call *c = call_of(x);
-
-	if (data) {
-		buf_append(&c->sent, data, n);
-	} else {
-		buf_reset(&c->sent);
-		c->restarts++;
-	}
-}
-
-static void on_done(struct http_exchange *x)
-{
-	struct call *c = call_of(x);
-
-	lock_scope(&c->lock);
-	c->done++;
-	pthread_cond_signal(&c->cond);
-}
-
-static const struct http_hooks hooks = {on_header, on_receive, on_sending, on_done};
-
-static void call_init(struct call *c, const struct httpd *s, enum http_method method,
-		      const char *path)
-{
-	memset(c, 0, sizeof(*c));
-	snprintf(c->url, sizeof(c->url), "%s%s", s ? httpd_url(s) : "", path);
-	c->x.method = method;
-	c->x.url = c->url;
-	c->x.deadline_ms = clock_mono_ms() + 20000;
-	c->x.hooks = &hooks;
-	c->x.body.fd = -1;
-	lock_init(&c->lock);
-	lock_cond_init(&c->cond);
-}
-
-static void call_wait(struct call *c)
-{
-	lock_take(&c->lock);
-	while (!c->done)
-		lock_wait(&c->lock, &c->cond, UINT64_MAX);
-	lock_drop(&c->lock);
-	assert_int_equal(c->done, 1);
-}
-
-static void call_fini(struct call *c)
-{
-	buf_fini(&c->body);
-	buf_fini(&c->sent);
-	lock_fini(&c->lock);
-	pthread_cond_destroy(&c->cond);
-}
-
-static struct http *start(uint32_t connections)
-{
-	struct http_config config = {.connections_max = connections};
-	struct http *h = NULL;
-
-	assert_int_equal(http_start(&config, &h, NULL), 0);
-	return h;
-}
-
-/* One exchange from start to end; the call stays for the caller to look at. */
-static int run(struct http *h, struct call *c)
-{
-	http_submit(h, &c->x);
-	call_wait(c);
-	return c->x.result;
-}
-
-static int get(struct http *h, struct call *c, const struct httpd *s, const char *path)
-{
-	call_init(c, s, HTTP_GET, path);
-	return run(h, c);
-}
 
 /* ---- what goes well ------------------------------------------------------------------ */
 
 static void test_connection_is_kept(void **state)
 {
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(4);
+	struct http *h = lib_http_start(4);
 	struct call c;
 
 	(void)state;
 	for (int i = 0; i < 20; i++)
 		httpd_reply(s, "GET /a", "200 OK", "ETag: \"e1\"\r\n", "hello", 5);
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(get(h, &c, s, "/a"), 0);
+		assert_int_equal(lib_http_get(h, &c, s, "/a"), 0);
 		assert_int_equal(c.x.status, 200);
 		assert_int_equal(c.x.received, 5);
 		assert_string_equal(c.body.data, "hello");
@@ -162,7 +48,7 @@ static void test_each_method_on_one_handle(void **state)
 		HTTP_PUT,    HTTP_GET,  HTTP_POST, HTTP_HEAD, HTTP_PUT,
 		HTTP_DELETE, HTTP_POST, HTTP_GET,  HTTP_HEAD, HTTP_PUT};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 	char line[64], text[64];
 
@@ -181,7 +67,7 @@ static void test_each_method_on_one_handle(void **state)
 		call_init(&c, s, order[i], "/k");
 		c.x.body.data = "payload";
 		c.x.body.len = sends ? 7 : 0;
-		assert_int_equal(run(h, &c), 0);
+		assert_int_equal(lib_http_run(h, &c), 0);
 		r = httpd_get(s, i);
 		if (sends) {
 			assert_string_equal(r->body.data, "payload");
@@ -206,7 +92,7 @@ static void test_large_bodies_go_both_ways(void **state)
 		SKIP = 4097
 	};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(2);
+	struct http *h = lib_http_start(2);
 	char *bytes = malloc(SIZE + SKIP), path[] = "/tmp/test_http.XXXXXX";
 	int fd = mkstemp(path);
 	struct call c;
@@ -221,7 +107,7 @@ static void test_large_bodies_go_both_ways(void **state)
 	c.x.body.fd = fd;
 	c.x.body.fd_off = SKIP;
 	c.x.body.len = SIZE;
-	assert_int_equal(run(h, &c), 0);
+	assert_int_equal(lib_http_run(h, &c), 0);
 	assert_int_equal(httpd_get(s, 0)->body.len, SIZE);
 	assert_memory_equal(httpd_get(s, 0)->body.data, bytes + SKIP, SIZE);
 	assert_memory_equal(c.sent.data, bytes + SKIP, SIZE);
@@ -239,7 +125,7 @@ static void test_no_more_connections_than_allowed(void **state)
 {
 	static const struct httpd_action slowly[] = {DO_STALL(20), DO_SEND(OK_EMPTY)};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(3);
+	struct http *h = lib_http_start(3);
 	struct call calls[24];
 
 	(void)state;
@@ -262,12 +148,12 @@ static void test_no_more_connections_than_allowed(void **state)
 static void test_path_goes_as_it_is(void **state)
 {
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 
 	(void)state;
 	httpd_reply(s, "GET /a/../b/./c//d%2F%0D%0AX: HTTP/1.1", "200 OK", NULL, NULL, 0);
-	assert_int_equal(get(h, &c, s, "/a/../b/./c//d%2F%0D%0AX:"), 0);
+	assert_int_equal(lib_http_get(h, &c, s, "/a/../b/./c//d%2F%0D%0AX:"), 0);
 	call_fini(&c);
 	http_stop(h);
 	assert_true(httpd_finish(s));
@@ -280,12 +166,12 @@ static void test_continue_replies_are_skipped(void **state)
 		DO_SEND("HTTP/1.1 201 Created\r\nETag: \"yes\"\r\nContent-Length: "
 			"2\r\n\r\nok")};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 
 	(void)state;
 	httpd_script(s, "GET /", twice, COUNT(twice));
-	assert_int_equal(get(h, &c, s, "/"), 0);
+	assert_int_equal(lib_http_get(h, &c, s, "/"), 0);
 	assert_int_equal(c.x.status, 201);
 	assert_string_equal(c.etag, "\"yes\"");
 	call_fini(&c);
@@ -298,11 +184,11 @@ static void test_continue_replies_are_skipped(void **state)
 static void fails_with(int expected, const struct httpd_action *actions, size_t count)
 {
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 
 	httpd_script(s, "GET /x", actions, count);
-	assert_int_equal(get(h, &c, s, "/x"), expected);
+	assert_int_equal(lib_http_get(h, &c, s, "/x"), expected);
 	assert_true(c.x.why.text[0]);
 	call_fini(&c);
 	http_stop(h);
@@ -361,14 +247,14 @@ static void test_endless_body_is_cut_by_the_hook(void **state)
 		DO_SEND("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"),
 		DO_REPEAT("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 
 	(void)state;
 	httpd_script(s, "GET /x", endless, COUNT(endless));
 	call_init(&c, s, HTTP_GET, "/x");
 	c.body_max = 100000;
-	assert_int_equal(run(h, &c), -EFBIG);
+	assert_int_equal(lib_http_run(h, &c), -EFBIG);
 	assert_string_equal(c.x.why.text, "more than was asked for");
 	call_fini(&c);
 	http_stop(h);
@@ -378,14 +264,14 @@ static void test_endless_body_is_cut_by_the_hook(void **state)
 static void test_refused_connection(void **state)
 {
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 	char url[64];
 
 	(void)state;
 	snprintf(url, sizeof(url), "%s/", httpd_url(s));
 	assert_true(httpd_finish(s));
-	assert_int_equal(get(h, &c, NULL, url), -ECONNREFUSED);
+	assert_int_equal(lib_http_get(h, &c, NULL, url), -ECONNREFUSED);
 	call_fini(&c);
 	http_stop(h);
 }
@@ -394,7 +280,7 @@ static uint64_t timed_failure(const struct httpd_action *actions, size_t count,
 			      uint64_t deadline_ms, uint64_t stall_ms)
 {
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	uint64_t begun = clock_mono_ms();
 	struct call c;
 
@@ -403,7 +289,7 @@ static uint64_t timed_failure(const struct httpd_action *actions, size_t count,
 	if (deadline_ms)
 		c.x.deadline_ms = begun + deadline_ms;
 	c.x.stall_ms = stall_ms;
-	assert_int_equal(run(h, &c), -ETIMEDOUT);
+	assert_int_equal(lib_http_run(h, &c), -ETIMEDOUT);
 	begun = clock_mono_ms() - begun;
 	call_fini(&c);
 	http_stop(h);
@@ -437,7 +323,7 @@ static void test_redirect_is_not_followed(void **state)
 					       "308 Permanent"};
 	static const struct http_header secret = {"Authorization",
 						  "OSS4-HMAC-SHA256 secret"};
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 	char location[128];
 
@@ -449,7 +335,7 @@ static void test_redirect_is_not_followed(void **state)
 		call_init(&c, s, HTTP_GET, "/x");
 		c.x.headers = &secret;
 		c.x.header_count = 1;
-		assert_int_equal(run(h, &c), 0);
+		assert_int_equal(lib_http_run(h, &c), 0);
 		assert_int_equal(c.x.status, atoi(statuses[i]));
 		call_fini(&c);
 	}
@@ -464,19 +350,19 @@ static void test_body_starts_over_on_a_dead_kept_connection(void **state)
 	static const struct httpd_action then_close[] = {DO_SEND(OK_EMPTY), DO_STALL(50),
 							 DO_RESET};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 
 	(void)state;
 	httpd_script(s, "GET /", then_close, COUNT(then_close));
 	httpd_reply(s, "PUT /k", "200 OK", NULL, NULL, 0);
-	assert_int_equal(get(h, &c, s, "/"), 0);
+	assert_int_equal(lib_http_get(h, &c, s, "/"), 0);
 	call_fini(&c);
 	clock_sleep_ms(100);
 	call_init(&c, s, HTTP_PUT, "/k");
 	c.x.body.data = "again";
 	c.x.body.len = 5;
-	assert_int_equal(run(h, &c), 0);
+	assert_int_equal(lib_http_run(h, &c), 0);
 	assert_string_equal(c.sent.data, "again");
 	assert_int_equal(c.sent.len, 5);
 	call_fini(&c);
@@ -494,7 +380,7 @@ static void test_line_break_in_a_header_is_refused(void **state)
 						 {"X-A\r\nX-Evil", "1"},
 						 {"X-A: 1", "2"}};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call c;
 
 	(void)state;
@@ -502,7 +388,7 @@ static void test_line_break_in_a_header_is_refused(void **state)
 		call_init(&c, s, HTTP_GET, "/");
 		c.x.headers = &bad[i];
 		c.x.header_count = 1;
-		assert_int_equal(run(h, &c), -EINVAL);
+		assert_int_equal(lib_http_run(h, &c), -EINVAL);
 		call_fini(&c);
 	}
 	assert_int_equal(httpd_count(s), 0);
@@ -515,7 +401,7 @@ static void test_short_file_is_not_sent_as_whole(void **state)
 	static const struct httpd_action act_first[] = {DO_READ_HEAD, DO_STALL(200),
 							DO_CLOSE};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	char path[] = "/tmp/test_http.XXXXXX";
 	int fd = mkstemp(path);
 	struct call c;
@@ -526,7 +412,7 @@ static void test_short_file_is_not_sent_as_whole(void **state)
 	call_init(&c, s, HTTP_PUT, "/k");
 	c.x.body.fd = fd;
 	c.x.body.len = 10;
-	assert_int_equal(run(h, &c), -EIO);
+	assert_int_equal(lib_http_run(h, &c), -EIO);
 	assert_non_null(strstr(c.x.why.text, "too short"));
 	/* The header went out before the body was found too short. */
 	for (int i = 0; !httpd_count(s) && i < 2500; i++)
@@ -542,7 +428,7 @@ static void test_cancel_on_the_wire_and_in_the_queue(void **state)
 {
 	static const struct httpd_action silent[] = {DO_STALL(600), DO_SEND(OK_EMPTY)};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	uint64_t begun = clock_mono_ms();
 	struct call wire, queued;
 
@@ -573,7 +459,7 @@ static void test_deadline_passes_in_the_queue(void **state)
 {
 	static const struct httpd_action silent[] = {DO_STALL(700), DO_SEND(OK_EMPTY)};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
+	struct http *h = lib_http_start(1);
 	struct call wire, queued;
 
 	(void)state;
@@ -597,33 +483,28 @@ static void test_deadline_passes_in_the_queue(void **state)
 /* The script wants the exchanges in the order in which they should go out. */
 static void test_what_nobody_waits_for_goes_out_last(void **state)
 {
-	static const struct httpd_action silent[] = {DO_STALL(300), DO_SEND(OK_EMPTY)};
-	static const struct httpd_action ok[] = {DO_SEND(OK_EMPTY)};
+	static const struct httpd_action slow[] = {DO_STALL(300), DO_SEND(OK_EMPTY)};
+	static const char *const paths[] = {"/wire", "/later", "/reader"};
 	struct httpd *s = httpd_start(NULL, NULL);
-	struct http *h = start(1);
-	struct call wire, later, reader;
+	struct http *h = lib_http_start(1);
+	struct call calls[3];
 
 	(void)state;
-	httpd_script(s, "GET /wire", silent, COUNT(silent));
-	httpd_script(s, "GET /reader", ok, COUNT(ok));
-	httpd_script(s, "GET /later", ok, COUNT(ok));
-	call_init(&wire, s, HTTP_GET, "/wire");
-	call_init(&later, s, HTTP_GET, "/later");
-	call_init(&reader, s, HTTP_GET, "/reader");
-	later.x.background = true;
-	http_submit(h, &wire.x);
-	while (!httpd_count(s))
-		clock_sleep_ms(5);
-	http_submit(h, &later.x);
-	http_submit(h, &reader.x);
-	call_wait(&wire);
-	call_wait(&reader);
-	call_wait(&later);
-	assert_int_equal(reader.x.result, 0);
-	assert_int_equal(later.x.result, 0);
-	call_fini(&wire);
-	call_fini(&later);
-	call_fini(&reader);
+	httpd_script(s, "GET /wire", slow, COUNT(slow));
+	httpd_script(s, "GET /reader", slow + 1, 1);
+	httpd_script(s, "GET /later", slow + 1, 1);
+	for (int i = 0; i < 3; i++) {
+		call_init(&calls[i], s, HTTP_GET, paths[i]);
+		calls[i].x.background = i == 1;
+		http_submit(h, &calls[i].x);
+		while (!httpd_count(s))
+			clock_sleep_ms(5);
+	}
+	for (int i = 0; i < 3; i++) {
+		call_wait(&calls[i]);
+		assert_int_equal(calls[i].x.result, 0);
+		call_fini(&calls[i]);
+	}
 	http_stop(h);
 	assert_true(httpd_finish(s));
 }
@@ -650,7 +531,7 @@ static int tls_get(const struct cert_spec *spec, bool trusted, struct why *why)
 	if (trusted && spec->expires_s > 0 && strcmp(spec->name, "127.0.0.1") == 0)
 		httpd_reply(s, "GET /tls", "200 OK", NULL, "secret", 6);
 	assert_int_equal(http_start(&config, &h, NULL), 0);
-	r = get(h, &c, s, "/tls");
+	r = lib_http_get(h, &c, s, "/tls");
 	*why = c.x.why;
 	if (r == 0)
 		assert_string_equal(c.body.data, "secret");
