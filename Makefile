@@ -163,6 +163,8 @@ fs_src := \
 	fs/inode.c \
 	fs/input.c \
 	fs/input_dir.c \
+	fs/order.c \
+	fs/order_log.c \
 	fs/output.c \
 	fs/output_content.c \
 	fs/output_dir.c \
