@@ -181,7 +181,9 @@ fs_src := \
 	fs/output_task.c \
 	fs/slots.c \
 	fs/sluice.c \
-	fs/stack.c
+	fs/stack.c \
+	fs/warm.c \
+	fs/warm_fetch.c
 
 mount_src := \
 	fs/backing.c \
@@ -192,6 +194,7 @@ mount_src := \
 	fs/cmd_recover.c \
 	fs/cmd_status.c \
 	fs/cmd_umount.c \
+	fs/cmd_warm.c \
 	fs/control.c \
 	fs/daemon.c \
 	fs/holder.c \

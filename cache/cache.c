@@ -296,6 +296,11 @@ struct budget *cache_budget(struct cache *c)
 	return c->budget;
 }
 
+uint64_t cache_disk_limit(struct cache *c)
+{
+	return store_disk_usable(c) ? disk_limit(c->disk) : 0;
+}
+
 /* ---- figures ---- */
 
 static uint64_t value(_Atomic uint64_t *counter)

@@ -37,6 +37,9 @@ struct cache *cache_close(struct cache *c);
 /* For others who hold data buffers on behalf of the same mount. */
 struct budget *cache_budget(struct cache *c);
 
+/* Bytes the cache may take on its disk now; 0: it has none that can be used. */
+uint64_t cache_disk_limit(struct cache *c);
+
 struct cache_stats {
 	uint64_t size_max, size_used; /* on disk, all mounts */
 	uint64_t memory_max, memory_used, memory_peak;

@@ -98,6 +98,31 @@ int client_send(struct client *c, const char *command, uint64_t timeout_ms)
 	return 0;
 }
 
+int client_send_json(struct client *c, const char *request, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char data[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec parts[2] = {{(void *)(uintptr_t)request, strlen(request)},
+				 {(void *)(uintptr_t) "\n", 1}};
+	struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
+	struct cmsghdr *h;
+
+	if (fd >= 0) {
+		m.msg_control = control.data;
+		m.msg_controllen = sizeof(control.data);
+		h = CMSG_FIRSTHDR(&m);
+		h->cmsg_level = SOL_SOCKET;
+		h->cmsg_type = SCM_RIGHTS;
+		h->cmsg_len = CMSG_LEN(sizeof(fd));
+		memcpy(CMSG_DATA(h), &fd, sizeof(fd));
+	}
+	if (sendmsg(c->fd, &m, MSG_NOSIGNAL) != (ssize_t)(strlen(request) + 1))
+		return err_origin(errno ? -errno : -EIO);
+	return 0;
+}
+
 /* More bytes into c->in. */
 static int fill(struct client *c, uint64_t until_ms)
 {

@@ -25,6 +25,9 @@ pid_t client_peer(const struct client *c);     /* 0: unknown */
 /* timeout_ms UINT64_MAX: none. */
 int client_send(struct client *c, const char *command, uint64_t timeout_ms);
 
+/* A request as JSON text, with a descriptor (borrowed; -1: none). */
+int client_send_json(struct client *c, const char *request, int fd);
+
 /* The next line, which the caller decrefs. CLIENT_E_END when the other end is gone,
  * -ETIMEDOUT when nothing comes for `silence_ms`. */
 int client_read(struct client *c, uint64_t silence_ms, json_t **out);

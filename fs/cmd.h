@@ -11,7 +11,7 @@ struct config;
 struct why;
 
 extern const struct command cmd_mount, cmd_umount, cmd_flush, cmd_status, cmd_recover,
-	cmd_check;
+	cmd_check, cmd_warm;
 
 /* "sluice: SENTENCE" on standard error; returns the code. */
 int cmd_fail(int exit_code, const struct why *why);

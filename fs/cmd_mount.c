@@ -30,7 +30,8 @@ static bool is_in(const char *path, const char *dir)
 
 static int check_dirs(const struct config *config, struct why *why)
 {
-	const char *paths[] = {config->cache_path, config->state_path, config->log_path};
+	const char *paths[] = {config->cache_path, config->state_path, config->log_path,
+			       config->record_path};
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
 		if (!is_in(paths[i], config->dir))
@@ -38,7 +39,7 @@ static int check_dirs(const struct config *config, struct why *why)
 		why_set(why, -EINVAL,
 			"%s lies under the mount point, which will hide it: choose "
 			"another "
-			"--cache-dir, --state-dir or mount point",
+			"--cache-dir, --state-dir, --record or mount point",
 			paths[i]);
 		return EXIT_CONFIG;
 	}

@@ -169,6 +169,29 @@ static void print_input(const json_t *in, const json_t *cache)
 		       number(in, "hidden_keys"));
 }
 
+static void print_warm(const json_t *job)
+{
+	char done[24], all[24];
+	uint64_t total = number(job, "bytes_total");
+
+	units_format_size(done, sizeof(done), number(job, "bytes_done"));
+	units_format_size(all, sizeof(all), total);
+	printf("  warm       job %" PRIu64 " %s: %" PRIu64, number(job, "id"),
+	       json_is_true(json_object_get(job, "ahead_of_readers"))
+		       ? "ahead of the readers"
+		       : text(job, "state", "?"),
+	       number(job, "files_done"));
+	if (number(job, "files_total"))
+		printf(" of %" PRIu64, number(job, "files_total"));
+	printf(" files, %s%s%s", done, total ? " of " : "", total ? all : "");
+	if (number(job, "files_failed") + number(job, "files_missing"))
+		printf(", %" PRIu64 " failed",
+		       number(job, "files_failed") + number(job, "files_missing"));
+	if (number(job, "files_not_fitting"))
+		printf(", %" PRIu64 " do not fit", number(job, "files_not_fitting"));
+	putchar('\n');
+}
+
 static void print_output(const json_t *out)
 {
 	char pending[24], stored[24], age[32];
@@ -205,6 +228,8 @@ static void print_status(const json_t *status)
 	const json_t *in = json_object_get(status, "input");
 	const json_t *out = json_object_get(status, "output");
 	char dir[PATH_MAX], source[1300];
+	const json_t *job;
+	size_t i;
 	const char *state = text(status, "state", "?");
 
 	printf("%s  %s of %s: %s", log_escape(dir, sizeof(dir), text(status, "dir", "?")),
@@ -222,6 +247,7 @@ static void print_status(const json_t *status)
 	print_fuse(json_object_get(status, "fuse"));
 	if (in)
 		print_input(in, json_object_get(status, "cache"));
+	json_array_foreach(json_object_get(status, "warm"), i, job) print_warm(job);
 	if (out)
 		print_output(out);
 	if (json_object_get(status, "last_error"))

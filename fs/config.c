@@ -218,6 +218,8 @@ static int complete_paths(struct config *c, struct why *why)
 			 : config_default_state(c, c->state_path, sizeof(c->state_path));
 	if (r < 0)
 		return why_set(why, -EINVAL, "no place for the state: set --state-dir");
+	if (c->record && absolute(c->record_path, sizeof(c->record_path), c->record) < 0)
+		return why_set(why, -EINVAL, "--record: name too long");
 	if (c->log_file)
 		return absolute(c->log_path, sizeof(c->log_path), c->log_file);
 	r = snprintf(c->log_path, sizeof(c->log_path), "%s/log", c->state_path);

@@ -49,6 +49,7 @@ struct config {
 	const char *source; /* as given; borrowed */
 	char dir[PATH_MAX]; /* mount point, absolute, no links */
 	char cache_path[PATH_MAX], state_path[PATH_MAX], log_path[PATH_MAX];
+	char record_path[PATH_MAX]; /* "": none */
 	uid_t owner_uid;
 	gid_t owner_gid;
 	mode_t file_bits, dir_bits;      /* 0: the tree's default */

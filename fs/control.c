@@ -3,6 +3,8 @@
  * A thread that accepts, and one per caller: callers are few (a person, the runner) and
  * wait long.
  *
+ * A caller may send one descriptor with its request.
+ *
  * Caller: reading -> status sent -> closed
  *         reading -> draining -> result sent -> closed                        (flush)
  *         reading -> draining -> unmounted -> finish seen -> result sent      (stop)
@@ -205,19 +207,84 @@ static void do_stop(struct control *c, int fd, uint64_t deadline_ms)
 	send_result(fd, c->result, NULL, c->receipt);
 }
 
+/* Jobs go on without their caller: only the watching ends with it. */
+static void watch_warm(struct control *c, int fd, uint64_t id, bool wait)
+{
+	_cleanup_(buf_fini) struct buf job = BUF_INIT;
+	int r = c->ops->warm_wait(c->arg, id, 0, &job);
+
+	while (wait && r == CONTROL_E_BUSY) {
+		_cleanup_(buf_fini) struct buf line = BUF_INIT;
+
+		json_begin_object(&line, NULL);
+		json_put_raw(&line, "progress", job.data ? job.data : "{}");
+		json_end_object(&line);
+		if (send_line(fd, &line) < 0)
+			return;
+		buf_reset(&job);
+		r = c->ops->warm_wait(c->arg, id, clock_mono_ms() + CONTROL_PROGRESS_MS,
+				      &job);
+	}
+	send_result(fd, r == CONTROL_E_BUSY ? 0 : r, NULL, job.data);
+}
+
+static void do_warm(struct control *c, int fd, int *passed, bool wait)
+{
+	struct why why = {""};
+	uint64_t id;
+	int r;
+
+	if (*passed < 0) {
+		send_result(fd, -EINVAL, "no list came with the request", NULL);
+		return;
+	}
+	r = c->ops->warm(c->arg, steal_fd(passed), &id, &why);
+	if (r < 0)
+		send_result(fd, r, why.text, NULL);
+	else
+		watch_warm(c, fd, id, wait);
+}
+
+/* The descriptor that came with a message, if one did; of several the first. */
+static void take_descriptor(struct msghdr *m, int *passed)
+{
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+		size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(h) + i * sizeof(fd), sizeof(fd));
+			if (*passed < 0)
+				*passed = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
 /* One line, without its newline. */
-static int read_request(int fd, char *line)
+static int read_request(int fd, char *line, int *passed)
 {
 	size_t n = 0;
 
 	while (n < CONTROL_LINE_MAX) {
-		ssize_t got = recv(fd, line + n, CONTROL_LINE_MAX - n, 0);
+		char control[CMSG_SPACE(4 * sizeof(int))];
+		struct iovec part = {line + n, CONTROL_LINE_MAX - n};
+		struct msghdr m = {.msg_iov = &part,
+				   .msg_iovlen = 1,
+				   .msg_control = control,
+				   .msg_controllen = sizeof(control)};
+		ssize_t got = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
 		char *end;
 
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
 			return err_origin(-errno);
+		take_descriptor(&m, passed);
 		if (got == 0)
 			return err_origin(-EPIPE);
 		end = memchr(line + n, '\n', (size_t)got);
@@ -230,7 +297,7 @@ static int read_request(int fd, char *line)
 	return err_origin(-EMSGSIZE);
 }
 
-static void dispatch(struct control *c, int fd, const json_t *request)
+static void dispatch(struct control *c, int fd, const json_t *request, int *passed)
 {
 	const char *command = json_string_value(json_object_get(request, "command"));
 	const json_t *timeout = json_object_get(request, "timeout_ms");
@@ -250,6 +317,13 @@ static void dispatch(struct control *c, int fd, const json_t *request)
 		do_flush(c, fd, deadline_ms);
 	} else if (!strcmp(command, "stop")) {
 		do_stop(c, fd, deadline_ms);
+	} else if (!strcmp(command, "warm")) {
+		do_warm(c, fd, passed, json_is_true(json_object_get(request, "wait")));
+	} else if (!strcmp(command, "warm-cancel")) {
+		json_int_t id = json_integer_value(json_object_get(request, "id"));
+		int r = c->ops->warm_cancel(c->arg, id > 0 ? (uint64_t)id : 0);
+
+		send_result(fd, r, r < 0 ? "no such job runs" : NULL, NULL);
 	} else {
 		send_result(fd, -EINVAL, "unknown command", NULL);
 	}
@@ -260,12 +334,13 @@ static void *serve_client(void *arg)
 	struct client *client = arg;
 	struct control *c = client->control;
 	char line[CONTROL_LINE_MAX + 1];
+	_cleanup_(close_fdp) int passed = -1;
 	json_t *request = NULL;
 	bool keep_open;
 
-	if (read_request(client->fd, line) == 0) {
+	if (read_request(client->fd, line, &passed) == 0) {
 		request = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
-		dispatch(c, client->fd, request);
+		dispatch(c, client->fd, request, &passed);
 		json_decref(request);
 	}
 	lock_take(&c->lock);

@@ -10,6 +10,11 @@
  *                                                when it is in use. The connection closes
  *                                                when the process has ended.
  *
+ *   {"command":"warm","wait":BOOL}            -> takes the descriptor that comes with it (a
+ *                                                list of keys, order.h); with "wait" progress
+ *                                                as above; the receipt is the job
+ *   {"command":"warm-cancel","id":N}          -> ends a job, or all (0)
+ *
  * timeout_ms absent: no limit. The socket lies in a directory of mode 0700, and callers
  * other than root and the owner of the mount are sent away.
  */
@@ -34,6 +39,12 @@ struct control_ops {
 	/* Takes the mount out of the name space. 0, CONTROL_E_BUSY or a negative errno.
 	 * After 0 the owner comes to control_finish() soon. */
 	int (*unmount)(void *arg, uint64_t deadline_ms);
+	/* Begins to fetch what the file names; takes fd. Negative errno with a sentence. */
+	int (*warm)(void *arg, int fd, uint64_t *id, struct why *why);
+	/* Waits for the end of a job or until_ms; appends it, an object. 0: over and complete;
+	 * CONTROL_E_PENDING: over, not complete; CONTROL_E_BUSY: not over. */
+	int (*warm_wait)(void *arg, uint64_t id, uint64_t until_ms, struct buf *job);
+	int (*warm_cancel)(void *arg, uint64_t id); /* -ESRCH */
 };
 enum {
 	CONTROL_E_PENDING = 1,

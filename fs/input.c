@@ -31,6 +31,8 @@
 #include "fs/base/path.h"
 #include "fs/inode.h"
 #include "fs/input_impl.h"
+#include "fs/order_log.h"
+#include "fs/warm.h"
 
 #define DEADLINE_DEFAULT_MS 60000
 #define TTL_FOREVER_MS (365ull * 24 * 3600 * 1000) /* what the kernel is told */
@@ -54,7 +56,16 @@ static int new_ahead(struct input *in)
 		.requests_max = in->config.requests_max,
 	};
 
-	return err_trace(ahead_new(&config, &in->ahead));
+	int r = ahead_new(&config, &in->ahead);
+	struct warm_config warm = {
+		.ahead = in->ahead,
+		.cache = in->config.cache,
+		.meta = in->meta,
+		.origin = in->config.origin,
+		.deadline_ms = in->config.deadline_ms,
+	};
+
+	return r < 0 ? err_trace(r) : err_trace(warm_new(&warm, &in->warm));
 }
 
 int input_new(const struct input_config *config, struct input **out, struct why *why)
@@ -98,6 +109,7 @@ struct input *input_free(struct input *in)
 {
 	if (!in)
 		return NULL;
+	in->warm = warm_free(in->warm);
 	in->ahead = ahead_free(in->ahead);
 	in->meta = meta_free(in->meta);
 	object_forget_origin(in->config.cache, in->config.origin);
@@ -458,12 +470,21 @@ static void note_read(struct input_file *file, bool slow)
 {
 	struct input *in = file->in;
 	char dir[PATH_KEY_MAX + 2], name[PATH_KEY_MAX + 2];
+	bool follow;
 
 	if (atomic_load_explicit(&file->noted, memory_order_relaxed) ||
-	    atomic_exchange(&file->noted, true) || !ahead_cares(in->ahead, slow))
+	    atomic_exchange(&file->noted, true))
 		return;
-	if (inodes_path(in->inodes, file->ino, dir, name, NULL) == 0)
+	follow = ahead_cares(in->ahead, slow);
+	if (!follow && !in->config.order_log && !warm_cares(in->warm))
+		return;
+	if (inodes_path(in->inodes, file->ino, dir, name, NULL) < 0)
+		return;
+	if (follow)
 		ahead_opened(in->ahead, dir, name);
+	if (in->config.order_log)
+		order_log_read(in->config.order_log, dir, name);
+	warm_read(in->warm, dir, name);
 }
 
 int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
@@ -502,6 +523,9 @@ int input_backing_fd(struct input_file *file, unsigned int flags, int *fd)
 	int r = object_backing_fd(file->object, flags & TREE_NOWAIT ? OBJECT_NOWAIT : 0,
 				  fd);
 
+	/* What the kernel reads itself is not seen here again. */
+	if (r == 0)
+		note_read(file, false);
 	return r == OBJECT_E_WAIT ? TREE_E_WAIT : r;
 }
 
@@ -544,6 +568,11 @@ int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *tar
 		return input_border(r);
 	target[got] = '\0';
 	return 0;
+}
+
+struct warm *input_warm(struct input *in)
+{
+	return in->warm;
 }
 
 /* ---- figures ---- */

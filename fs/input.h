@@ -20,15 +20,18 @@ struct buf;
 struct cache;
 struct input;
 struct input_file;
+struct order_log;
 struct origin;
+struct warm;
 
 struct input_config {
-	struct origin *origin; /* borrowed; outlives the tree */
-	struct cache *cache;   /* borrowed; outlives the tree */
-	uint64_t ttl_ms;       /* freshness of attributes and listings */
-	uint64_t deadline_ms;  /* of one read or look-up; 0: 60 s */
-	uint32_t requests_max; /* for what no reader waits for; 0: a default */
-	bool immutable;        /* the source never changes: ttl for ever */
+	struct origin *origin;       /* borrowed; outlives the tree */
+	struct cache *cache;         /* borrowed; outlives the tree */
+	uint64_t ttl_ms;             /* freshness of attributes and listings */
+	uint64_t deadline_ms;        /* of one read or look-up; 0: 60 s */
+	struct order_log *order_log; /* borrowed: what is read is written there; NULL */
+	uint32_t requests_max;       /* for what no reader waits for; 0: a default */
+	bool immutable;              /* the source never changes: ttl for ever */
 	bool posix; /* ask for the objects' own mode, owner and times (one request
 				* a file) instead of the defaults below */
 	uid_t uid;
@@ -80,6 +83,9 @@ bool input_is_small(const struct input_file *file);
 void input_set_token(
 	uint64_t token); /* of calls this thread makes from now on; 0: none */
 void input_interrupt(struct input *in, uint64_t token);
+
+/* Jobs that fetch ahead of use. */
+struct warm *input_warm(struct input *in);
 
 struct input_stats {
 	uint64_t reads, bytes_read; /* asked by readers */

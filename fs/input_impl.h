@@ -30,6 +30,7 @@ struct input {
 	struct input_config config;
 	struct meta *meta;
 	struct ahead *ahead;
+	struct warm *warm;
 	struct inodes *inodes;
 	int64_t born_ns; /* the time of directories that have none */
 	_Atomic uint64_t reads, bytes_read, stale, files_open;

@@ -13,7 +13,8 @@
 #include "fs/config.h"
 
 static const struct command *const commands[] = {
-	&cmd_mount, &cmd_umount, &cmd_flush, &cmd_status, &cmd_recover, &cmd_check, NULL,
+	&cmd_mount, &cmd_umount,  &cmd_flush, &cmd_status,
+	&cmd_warm,  &cmd_recover, &cmd_check, NULL,
 };
 
 static const struct program program = {

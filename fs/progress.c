@@ -50,29 +50,61 @@ void progress_format(char *out, int width, uint64_t files_done, uint64_t files_a
 	snprintf(out, (size_t)width + 1, "%s", line);
 }
 
+/* Whether to draw now. */
+static bool due(struct progress *p, uint64_t files_done, uint64_t bytes_done)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (!p->on)
+		return false;
+	if (!p->begun) {
+		p->begun = true;
+		p->start_ms = now;
+		p->files_base = files_done;
+		p->bytes_base = bytes_done;
+	} else if (now - p->last_ms < REDRAW_MS) {
+		return false;
+	}
+	p->last_ms = now;
+	return true;
+}
+
+static void draw(const char *line)
+{
+	fprintf(stderr, "\r\033[K%s", line);
+	fflush(stderr);
+}
+
 void progress_show(struct progress *p, uint64_t files_stored, uint64_t files_pending,
 		   uint64_t bytes_stored, uint64_t bytes_pending)
 {
 	char line[WIDTH_MAX + 1];
-	uint64_t now = clock_mono_ms(), files, bytes;
+	uint64_t files, bytes;
 
-	if (!p->on)
+	if (!due(p, files_stored, bytes_stored))
 		return;
-	if (!p->begun) {
-		p->begun = true;
-		p->start_ms = now;
-		p->files_base = files_stored;
-		p->bytes_base = bytes_stored;
-	} else if (now - p->last_ms < REDRAW_MS) {
-		return;
-	}
-	p->last_ms = now;
 	files = files_stored - p->files_base;
 	bytes = bytes_stored - p->bytes_base;
 	progress_format(line, terminal_width() - 1, files, files + files_pending, bytes,
-			bytes + bytes_pending, now - p->start_ms);
-	fprintf(stderr, "\r\033[K%s", line);
-	fflush(stderr);
+			bytes + bytes_pending, p->last_ms - p->start_ms);
+	draw(line);
+}
+
+void progress_count(struct progress *p, uint64_t files_done, uint64_t bytes_done)
+{
+	char line[WIDTH_MAX + 1], done[24], rate[24];
+	uint64_t elapsed_ms;
+
+	if (!due(p, files_done, bytes_done))
+		return;
+	elapsed_ms = p->last_ms - p->start_ms;
+	units_format_size(done, sizeof(done), bytes_done);
+	units_format_size(rate, sizeof(rate),
+			  elapsed_ms ? (bytes_done - p->bytes_base) * 1000 / elapsed_ms
+				     : 0);
+	snprintf(line, (size_t)terminal_width(), "%" PRIu64 " files, %s, %s/s",
+		 files_done, done, rate);
+	draw(line);
 }
 
 void progress_end(struct progress *p)

@@ -18,6 +18,8 @@ void progress_init(struct progress *p, bool quiet);
 /* Totals since the mount, and what is pending now. */
 void progress_show(struct progress *p, uint64_t files_stored, uint64_t files_pending,
 		   uint64_t bytes_stored, uint64_t bytes_pending);
+/* The same when nobody knows yet how much there is. */
+void progress_count(struct progress *p, uint64_t files_done, uint64_t bytes_done);
 void progress_end(struct progress *p); /* leaves the cursor on a line of its own */
 
 /* The line without control sequences, at most `width` columns. Pure. */

@@ -50,6 +50,7 @@
 #include "fs/output.h"
 #include "fs/session.h"
 #include "fs/stack.h"
+#include "fs/warm.h"
 
 #define LOOP_THREADS_MAX 8 /* that take requests of /input, which they never block on */
 
@@ -120,6 +121,7 @@ static void put_input(struct serve *s, struct buf *b)
 	input_status_json(s->stack.input, b);
 	json_end_object(b);
 	json_end_object(b);
+	warm_json(input_warm(s->stack.input), b);
 	json_begin_object(b, "cache");
 	json_put_string(b, "dir", s->config->cache_path);
 	cache_status_json(s->stack.cache, b);
@@ -231,6 +233,40 @@ static int on_unmount(void *arg, uint64_t deadline_ms)
 	atomic_store(&s->deadline_ms, deadline_ms);
 	r = session_unmount(s->session);
 	return r == SESSION_E_BUSY ? CONTROL_E_BUSY : err_trace(r);
+}
+
+static int on_warm(void *arg, int fd, uint64_t *id, struct why *why)
+{
+	struct serve *s = arg;
+
+	if (!s->stack.input) {
+		close(fd);
+		return why_set(why, err_origin(-EINVAL),
+			       "an output has no cache to be filled");
+	}
+	return warm_start(input_warm(s->stack.input), fd, s->config->dir, id, why);
+}
+
+static int on_warm_wait(void *arg, uint64_t id, uint64_t until_ms, struct buf *job)
+{
+	struct serve *s = arg;
+	struct warm *w = input_warm(s->stack.input);
+	int r = warm_wait(w, id, until_ms);
+
+	if (warm_job_json(w, id, job) != 0)
+		return err_origin(-ESRCH);
+	if (r == WARM_E_RUNS)
+		return CONTROL_E_BUSY;
+	return warm_complete(w, id) ? 0 : CONTROL_E_PENDING;
+}
+
+static int on_warm_cancel(void *arg, uint64_t id)
+{
+	struct serve *s = arg;
+
+	return s->stack.input && warm_cancel(input_warm(s->stack.input), id) == 0
+		       ? 0
+		       : err_origin(-ESRCH);
 }
 
 /* ---- signals --------------------------------------------------------------------------- */
@@ -431,8 +467,15 @@ static bool takes_over(const struct serve *s)
 
 static int come_up(struct serve *s, struct why *why)
 {
-	static const struct control_ops control = {on_status, on_progress, on_flush,
-						   on_unmount};
+	static const struct control_ops control = {
+		.status = on_status,
+		.progress = on_progress,
+		.flush = on_flush,
+		.unmount = on_unmount,
+		.warm = on_warm,
+		.warm_wait = on_warm_wait,
+		.warm_cancel = on_warm_cancel,
+	};
 	_cleanup_(close_fdp) int state_fd = -1;
 	int r;
 

@@ -14,6 +14,7 @@
 #include "fs/config.h"
 #include "fs/handover.h"
 #include "fs/input.h"
+#include "fs/order_log.h"
 #include "fs/output.h"
 
 #define PROBE_TIMEOUT_MS 15000
@@ -129,7 +130,13 @@ static int add_input(const struct config *config, struct stack *s, struct why *w
 	r = cache_open(&cache, &s->cache, why);
 	if (r < 0)
 		return refuse(code_of_disk(r), r, config->cache_path, why);
+	if (*config->record_path) {
+		r = order_log_open(config->record_path, &s->order_log, why);
+		if (r < 0)
+			return refuse(code_of_disk(r), r, config->record_path, why);
+	}
 	input.cache = s->cache;
+	input.order_log = s->order_log;
 	r = input_new(&input, &s->input, why);
 	return r < 0 ? refuse(code_of_disk(r), r, config->source, why) : 0;
 }
@@ -182,6 +189,7 @@ void stack_close(struct stack *s)
 		s->input = input_free(s->input);
 	if (s->output)
 		s->output = output_free(s->output);
+	s->order_log = order_log_close(s->order_log);
 	s->cache = cache_close(s->cache);
 	s->origin = origin_free(s->origin);
 }

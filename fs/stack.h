@@ -11,15 +11,17 @@ struct cache;
 struct config;
 struct handover;
 struct input;
+struct order_log;
 struct origin;
 struct output;
 struct why;
 
 struct stack {
 	struct origin *origin;
-	struct cache *cache;   /* input only */
-	struct input *input;   /* one of */
-	struct output *output; /* the two */
+	struct cache *cache;         /* input only */
+	struct order_log *order_log; /* input with --record */
+	struct input *input;         /* one of */
+	struct output *output;       /* the two */
 };
 
 /* Builds the chain of config->role and asks the store whether it may be used. Returns 0 or
