@@ -343,12 +343,8 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t off)
 ssize_t copy_file_range(int from, off_t *in, int to, off_t *out, size_t n,
 			unsigned int flags)
 {
-	(void)from;
-	(void)in;
-	(void)to;
-	(void)out;
-	(void)n;
-	(void)flags;
+	if (!watching)
+		return syscall(SYS_copy_file_range, from, in, to, out, n, flags);
 	errno = EXDEV; /* the caller then reads and writes */
 	return -1;
 }
@@ -379,7 +375,7 @@ int fallocate(int fd, int mode, off_t off, off_t len)
 	return r;
 }
 
-int fdatasync(int fd)
+static int sync_watched(int fd)
 {
 	int r;
 
@@ -389,9 +385,14 @@ int fdatasync(int fd)
 	return r;
 }
 
+int fdatasync(int fd)
+{
+	return watching ? sync_watched(fd) : (int)syscall(SYS_fdatasync, fd);
+}
+
 int fsync(int fd)
 {
-	return fdatasync(fd);
+	return watching ? sync_watched(fd) : (int)syscall(SYS_fsync, fd);
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to)

@@ -15,15 +15,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The first argument filters the cases by a part of their name. */
+static inline void test_choose(int argc, char **argv)
+{
+	static char pattern[256];
+
+	if (argc <= 1)
+		return;
+	snprintf(pattern, sizeof(pattern), "*%s*", argv[1]);
+	cmocka_set_test_filter(pattern);
+}
+
 #define TEST_MAIN(...)                                                                   \
 	int main(int argc, char **argv)                                                  \
 	{                                                                                \
 		const struct CMUnitTest tests[] = {__VA_ARGS__};                         \
-		char pattern[256];                                                       \
                                                                                          \
-		if (argc > 1) {                                                          \
-			snprintf(pattern, sizeof(pattern), "*%s*", argv[1]);             \
-			cmocka_set_test_filter(pattern);                                 \
-		}                                                                        \
+		test_choose(argc, argv);                                                 \
 		return cmocka_run_group_tests(tests, NULL, NULL);                        \
 	}

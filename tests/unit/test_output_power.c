@@ -7,6 +7,11 @@
  * what was acknowledged. From that follows which versions each name may have afterwards.
  *
  * SLUICE_SEED repeats a run, SLUICE_CRASH=full makes many more of them.
+ *
+ * For scripts/power-cut, which cuts the power of a whole machine, writers and oracle are
+ * there by themselves:
+ *   test_output_power --write DIR SEED >EVENTS     until it is ended from outside
+ *   test_output_power --check DIR SEED <EVENTS     what recovery makes of DIR
  */
 #include "tests/unit/test.h"
 
@@ -54,13 +59,20 @@ struct event {
 };
 
 struct run {
-	char dir[64], store[80], state[80], image[80];
+	char store[80], state[80], image[80];
 	uint64_t seed;
 	bool away; /* the store takes nothing during the run */
 	struct power_config power;
 	int pipe;
 	struct output *o;
 };
+
+static void set_place(struct run *run, const char *dir)
+{
+	snprintf(run->store, sizeof(run->store), "%s/store", dir);
+	snprintf(run->state, sizeof(run->state), "%s/state", dir);
+	snprintf(run->image, sizeof(run->image), "%s/image", dir);
+}
 
 static uint64_t pick(uint64_t *random, uint64_t n)
 {
@@ -190,11 +202,23 @@ static struct output *start(struct run *run, bool away, struct origin **origin)
 	return o;
 }
 
-/* In a process of its own; ends with the power cut. `totals` gets what can be cut. */
-static void child(struct run *run, int totals)
+static void write_stories(struct run *run)
 {
 	pthread_t threads[WRITERS];
 	struct writer writers[WRITERS];
+
+	for (unsigned int i = 0; i < WRITERS; i++) {
+		writers[i] = (struct writer){run, i};
+		if (pthread_create(&threads[i], NULL, write_story, &writers[i]))
+			_exit(5);
+	}
+	for (unsigned int i = 0; i < WRITERS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* In a process of its own; ends with the power cut. `totals` gets what can be cut. */
+static void child(struct run *run, int totals)
+{
 	struct origin *origin;
 	uint64_t total[2];
 
@@ -205,13 +229,7 @@ static void child(struct run *run, int totals)
 		power_cut(); /* it refuses to start on such a disk */
 	if (!run->o)
 		_exit(4);
-	for (unsigned int i = 0; i < WRITERS; i++) {
-		writers[i] = (struct writer){run, i};
-		if (pthread_create(&threads[i], NULL, write_story, &writers[i]))
-			_exit(5);
-	}
-	for (unsigned int i = 0; i < WRITERS; i++)
-		pthread_join(threads[i], NULL);
+	write_stories(run);
 	total[0] = power_count();
 	total[1] = power_syncs();
 	if (write(totals, total, sizeof(total)) != sizeof(total))
@@ -335,11 +353,26 @@ static void compare(const struct run *run, struct origin *origin,
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
+static void take_events(struct promises *p, int fd)
+{
+	struct event e;
+
+	for (unsigned int i = 0; i < WRITERS * NAMES; i++)
+		p->names[i / NAMES][i % NAMES] = only(NONE);
+	while (read(fd, &e, sizeof(e)) == sizeof(e)) {
+		assert_true(e.writer < WRITERS && e.name < NAMES && e.to < NAMES &&
+			    e.version <= WRITERS * STEPS);
+		if (e.action == BEGUN)
+			begin(p, &e);
+		else
+			promise(p, &e);
+	}
+}
+
 /* Runs the writers until the cut. `totals` gets changes and syncs of a run to the end. */
 static void write_until_cut(struct run *run, struct promises *p, uint64_t totals[2])
 {
 	int events[2], sums[2], status;
-	struct event e;
 	pid_t pid;
 
 	assert_int_equal(pipe2(events, O_CLOEXEC), 0);
@@ -351,12 +384,7 @@ static void write_until_cut(struct run *run, struct promises *p, uint64_t totals
 		child(run, sums[1]);
 	close(events[1]);
 	close(sums[1]);
-	while (read(events[0], &e, sizeof(e)) == sizeof(e)) {
-		if (e.action == BEGUN)
-			begin(p, &e);
-		else
-			promise(p, &e);
-	}
+	take_events(p, events[0]);
 	if (read(sums[0], totals, 2 * sizeof(*totals)) <= 0)
 		totals[0] = totals[1] = 0;
 	close(events[0]);
@@ -372,9 +400,6 @@ static void recover_and_compare(struct run *run, const struct promises *p)
 	struct origin *origin;
 	struct output *o;
 
-	/* The machine starts with what the disk holds. */
-	assert_int_equal(io_remove_tree(AT_FDCWD, run->state), 0);
-	assert_int_equal(rename(run->image, run->state), 0);
 	o = start(run, false, &origin);
 	assert_non_null(o);
 	if (output_drain(o, clock_mono_ms() + 30000, &receipt) != 0)
@@ -391,27 +416,26 @@ static void recover_and_compare(struct run *run, const struct promises *p)
 static void do_run(uint64_t seed, uint64_t cut_at, uint64_t fail_sync_at,
 		   uint64_t totals[2])
 {
-	struct run run = {
-		.dir = "/tmp/sluice-power.XXXXXX", .seed = seed, .away = seed % 2};
+	char dir[] = "/tmp/sluice-power.XXXXXX";
+	struct run run = {.seed = seed, .away = seed % 2};
 	struct promises p = {0};
 
-	assert_non_null(mkdtemp(run.dir));
-	snprintf(run.store, sizeof(run.store), "%s/store", run.dir);
-	snprintf(run.state, sizeof(run.state), "%s/state", run.dir);
-	snprintf(run.image, sizeof(run.image), "%s/image", run.dir);
+	assert_non_null(mkdtemp(dir));
+	set_place(&run, dir);
 	assert_int_equal(mkdir(run.store, 0700) | mkdir(run.state, 0700) |
 				 mkdir(run.image, 0700),
 			 0);
-	for (unsigned int i = 0; i < WRITERS * NAMES; i++)
-		p.names[i / NAMES][i % NAMES] = only(NONE);
 	run.power = (struct power_config){.dir = run.state,
 					  .image = run.image,
 					  .cut_at = cut_at,
 					  .fail_sync_at = fail_sync_at,
 					  .seed = seed};
 	write_until_cut(&run, &p, totals);
+	/* The machine starts with what the disk holds. */
+	assert_int_equal(io_remove_tree(AT_FDCWD, run.state), 0);
+	assert_int_equal(rename(run.image, run.state), 0);
 	recover_and_compare(&run, &p);
-	io_remove_tree(AT_FDCWD, run.dir);
+	io_remove_tree(AT_FDCWD, dir);
 }
 
 /* ---- cases ------------------------------------------------------------------------------------- */
@@ -459,5 +483,51 @@ static void test_a_failed_sync_loses_nothing(void **state)
 		do_run(seed + i, 0, 1 + i * totals[1] / (count + 1), ignored);
 }
 
-TEST_MAIN(cmocka_unit_test(test_a_power_cut_keeps_what_was_acknowledged),
-	  cmocka_unit_test(test_a_failed_sync_loses_nothing))
+/* ---- by itself --------------------------------------------------------------------------------- */
+
+static struct run alone; /* of --write and --check */
+
+static int write_alone(void)
+{
+	struct origin *origin;
+
+	alone.away = true; /* what reaches the disk is all there is */
+	log_set_level(LOG_ERROR);
+	alone.pipe = STDOUT_FILENO;
+	alone.o = start(&alone, alone.away, &origin);
+	if (!alone.o)
+		return 1;
+	write_stories(&alone);
+	pause();
+	return 0;
+}
+
+static void test_the_events_given(void **state)
+{
+	struct promises p = {0};
+
+	(void)state;
+	take_events(&p, STDIN_FILENO);
+	recover_and_compare(&alone, &p);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_power_cut_keeps_what_was_acknowledged),
+		cmocka_unit_test(test_a_failed_sync_loses_nothing),
+	};
+	const struct CMUnitTest check[] = {cmocka_unit_test(test_the_events_given)};
+
+	if (argc == 4) {
+		set_place(&alone, argv[2]);
+		alone.seed = strtoull(argv[3], NULL, 10);
+		mkdir(alone.store, 0700);
+		mkdir(alone.state, 0700);
+		if (strcmp(argv[1], "--write") == 0)
+			return write_alone();
+		return cmocka_run_group_tests(check, NULL, NULL);
+	}
+	test_choose(argc, argv);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
