@@ -103,6 +103,7 @@ cache_src := \
 	cache/stage.c \
 	cache/store.c \
 	cache/tail.c \
+	cache/upload_request.c \
 	cache/upload_step.c \
 	cache/uploader.c \
 	cache/verify.c \
