@@ -176,6 +176,7 @@ fs_src := \
 	fs/output_name.c \
 	fs/output_node.c \
 	fs/output_plan.c \
+	fs/output_result.c \
 	fs/output_status.c \
 	fs/output_store.c \
 	fs/output_sync.c \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request of the reconciler on its way. Only output_sync.c and output_task.c. */
+/* A request of the reconciler on its way. Only output_sync.c, output_task.c and
+ * output_result.c. */
 #pragma once
 
 #include "fs/output_impl.h"
@@ -25,6 +26,9 @@ struct task {
 /* Fills in what the operation needs, from the node as it is now. NULL: no memory, or the
  * staged file cannot be opened. Lock held. */
 struct task *task_new(struct output *o, struct node *n, enum sync_op op, const char *key);
+
+/* `seq`: journal sequence after which its staged file may go. */
+void task_free(struct task *t, uint64_t seq);
 
 /* The request has ended; also for one that never left. Takes the lock; frees the task. */
 void task_done(struct upload_job *job);
