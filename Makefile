@@ -92,6 +92,7 @@ cache_src := \
 	cache/pack.c \
 	cache/prefetch.c \
 	cache/probe.c \
+	cache/ranges.c \
 	cache/read.c \
 	cache/read_small.c \
 	cache/readahead.c \

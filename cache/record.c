@@ -10,7 +10,8 @@
 #include "fs/base/check.h"
 
 static const char *const type_names[] = {
-	"none", "node", "drop", "begin", "part", "end", "snapshot", "closed", "data",
+	"none",     "node",   "drop", "begin",  "part",   "end",
+	"snapshot", "closed", "data", "ranges", "ending",
 };
 static_assert(sizeof(type_names) / sizeof(*type_names) == RECORD_TYPE_N, "record types");
 
@@ -66,6 +67,22 @@ static void put_node(struct buf *b, const struct record *r)
 	put_string(b, r->stored_etag);
 }
 
+static void put_ranges(struct buf *b, const struct record *r)
+{
+	put_u32(b, RECORD_RANGES_FORMAT);
+	put_u32(b, r->flags);
+	put_u64(b, r->content);
+	put_u64(b, r->size);
+	put_u64(b, r->crc64);
+	put_u64(b, r->len);
+	put_string(b, r->etag);
+	put_u32(b, (uint32_t)r->own->count);
+	for (size_t i = 0; i < r->own->count; i++) {
+		put_u64(b, r->own->list[i].off);
+		put_u64(b, r->own->list[i].end);
+	}
+}
+
 void record_encode(struct buf *b, const struct record *r)
 {
 	size_t start = b->len;
@@ -91,6 +108,10 @@ void record_encode(struct buf *b, const struct record *r)
 		put_u64(b, r->size);
 		put_u64(b, r->crc64);
 		put_string(b, r->etag);
+		put_u64(b, r->off);
+		break;
+	case RECORD_RANGES:
+		put_ranges(b, r);
 		break;
 	case RECORD_DATA:
 		put_u64(b, r->version);
@@ -186,6 +207,42 @@ static void get_node(struct reader *in, struct record *r)
 		in->bad = true;
 }
 
+struct range record_range(const struct record *r, uint32_t i)
+{
+	struct reader in = {r->raw_ranges + (size_t)i * 16, 16, false};
+	struct range range;
+
+	check(i < r->range_count);
+	range.off = get_u64(&in);
+	range.end = get_u64(&in);
+	return range;
+}
+
+static void get_ranges(struct reader *in, struct record *r)
+{
+	uint64_t last = 0;
+
+	if (get_u32(in) != RECORD_RANGES_FORMAT)
+		in->bad = true;
+	r->flags = get_u32(in);
+	r->content = get_u64(in);
+	r->size = get_u64(in);
+	r->crc64 = get_u64(in);
+	r->len = get_u64(in);
+	r->etag = get_string(in);
+	r->range_count = get_u32(in);
+	r->raw_ranges = take(in, (size_t)r->range_count * 16);
+	in->bad |= r->etag[0] == '\0' || strlen(r->etag) >= ORIGIN_ETAG_MAX ||
+		   r->len > r->size;
+	for (uint32_t i = 0; !in->bad && i < r->range_count; i++) {
+		struct range range = record_range(r, i);
+
+		in->bad |= range.off >= range.end || range.end > r->len ||
+			   (i > 0 && range.off <= last);
+		last = range.end;
+	}
+}
+
 static void get_fields(struct reader *in, struct record *r)
 {
 	switch (r->type) {
@@ -206,6 +263,8 @@ static void get_fields(struct reader *in, struct record *r)
 		r->size = get_u64(in);
 		r->crc64 = get_u64(in);
 		r->etag = get_string(in);
+		/* Formats 1 and 2 had equal parts only and did not say where they are. */
+		r->off = in->n > 0 ? get_u64(in) : UINT64_MAX;
 		in->bad |= r->part == 0 || r->part > ORIGIN_PART_COUNT_MAX ||
 			   strlen(r->etag) >= ORIGIN_ETAG_MAX;
 		break;
@@ -214,6 +273,10 @@ static void get_fields(struct reader *in, struct record *r)
 		r->content_size = get_u64(in);
 		r->data = take(in, r->content_size);
 		break;
+	case RECORD_RANGES:
+		get_ranges(in, r);
+		break;
+	case RECORD_ENDING:
 	case RECORD_DROP:
 	case RECORD_END:
 	case RECORD_SNAPSHOT:

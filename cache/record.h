@@ -4,9 +4,10 @@
  * (cache/JOURNAL.md, "Records"). Pure.
  *
  * A NODE record is the whole state of one node of /output, so that the last one wins and
- * replaying any of them twice changes nothing. DROP takes the node away again. BEGIN, PART
- * and END are the life of a multipart upload of that node. DATA comes in the same
- * transaction as the NODE that acknowledges the version.
+ * replaying any of them twice changes nothing; one whose content is sparse is followed by a
+ * RANGES record. DROP takes the node away again. BEGIN, PART, ENDING and END are the life of
+ * a multipart upload of that node. DATA comes in the same transaction as the NODE that
+ * acknowledges the version.
  */
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <stdint.h>
 
 #include "cache/origin.h"
+#include "cache/ranges.h"
 
 struct buf;
 
@@ -27,6 +29,8 @@ enum record_type {
 	RECORD_SNAPSHOT, /* all records before it in this file are a complete state */
 	RECORD_CLOSED,   /* written last by an orderly exit */
 	RECORD_DATA,     /* the bytes of a version, when they are few */
+	RECORD_RANGES,   /* which bytes of the node's content are its own */
+	RECORD_ENDING,   /* all parts are recorded, the upload may be complete */
 	RECORD_TYPE_N
 };
 const char *record_type_name(enum record_type type);
@@ -47,7 +51,13 @@ enum record_flag {
 	RECORD_HAS_STORED = 1 << 4,  /* `stored_*` names an object of the store */
 	RECORD_STORED_CRC = 1 << 5,  /* stored_crc64 is known */
 	RECORD_CARRIED = 1 << 6,     /* a DATA record has the acknowledged version */
+	RECORD_SPARSE = 1 << 7,      /* a RANGES record says what `content` holds */
 };
+
+enum record_ranges_flag {
+	RECORD_RANGES_CRC = 1 << 0, /* object_crc64 is known */
+};
+#define RECORD_RANGES_FORMAT 1
 
 /* Strings are borrowed from the encoder's caller, or point into the decoded bytes; they
  * are terminated by NUL in both cases. Fields that a type does not use are zero or "". */
@@ -83,10 +93,20 @@ struct record {
 	uint32_t part;      /* PART: 1-based */
 	const char *etag;
 	uint64_t crc64, size;
+	uint64_t off; /* PART: in the object */
+
+	/* RANGES, with `flags`, `content`, `etag`, `size` and `crc64` of the object */
+	uint64_t len;             /* bytes of the object that are still the content's */
+	const struct ranges *own; /* to encode: below `len`, what the content holds */
+	const char *raw_ranges;   /* decoded: read it with record_range() */
+	uint32_t range_count;
 };
 
 /* Appends the record; failures show in buf_error(). */
 void record_encode(struct buf *b, const struct record *r);
+
+/* One of the decoded ranges: sorted, apart from each other, below `len`. */
+struct range record_range(const struct record *r, uint32_t i);
 
 /* Takes the first record off `*p`, `*n` bytes, and moves both behind it. The strings point
  * into the bytes. -EBADMSG: not a record (the caller has checked the frame's CRC, so this

@@ -27,7 +27,6 @@
 #define FRAME_MAGIC 0x464a4c53u /* "SLJF" */
 #define FRAME_ALIGN 512u        /* a frame shares no sector with the one before it */
 #define ALLOCATE_STEP (4u << 20)
-#define FORMAT_VERSION 2u /* 2: records of type DATA */
 
 struct frame {
 	uint32_t magic;
@@ -74,7 +73,7 @@ static uint64_t frame_room(size_t n)
 static int write_header(struct segment *s, const char *source)
 {
 	_cleanup_(buf_fini) struct buf b = BUF_INIT;
-	uint32_t version = htole32(FORMAT_VERSION);
+	uint32_t version = htole32(SEGMENT_VERSION_MAX);
 
 	buf_append(&b, &version, sizeof(version));
 	buf_append(&b, source, strlen(source) + 1);

@@ -19,7 +19,9 @@
 #define SEGMENT_NAME_MAX 32
 #define SEGMENT_PAYLOAD_MAX (256u << 20)
 
-#define SEGMENT_VERSION_MAX 2 /* the newest format that can be read; 1 is the oldest */
+/* Of the format: what is written, and the newest that can be read; 1 is the oldest. 2 has
+ * records of type DATA, 3 RANGES and ENDING, and says where parts lie. */
+#define SEGMENT_VERSION_MAX 3
 
 struct segment;
 
