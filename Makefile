@@ -90,6 +90,7 @@ cache_src := \
 	cache/origin.c \
 	cache/origin_posix.c \
 	cache/pack.c \
+	cache/patch.c \
 	cache/prefetch.c \
 	cache/probe.c \
 	cache/ranges.c \
@@ -102,8 +103,10 @@ cache_src := \
 	cache/shelf.c \
 	cache/split.c \
 	cache/stage.c \
+	cache/stage_copy.c \
 	cache/store.c \
 	cache/tail.c \
+	cache/upload_plan.c \
 	cache/upload_request.c \
 	cache/upload_step.c \
 	cache/uploader.c \

@@ -12,12 +12,11 @@
  * On close: what is doomed and not yet durable-forgotten stays on disk; the next start
  * sweeps it.
  */
-#include "cache/stage.h"
+#include "cache/stage_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,58 +24,19 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <uthash.h>
-
 #include "cache/kill_point.h"
+#include "cache/patch.h"
 #include "fs/base/check.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
-#include "fs/base/crc.h"
 #include "fs/base/io.h"
-#include "fs/base/list.h"
-#include "fs/base/lock.h"
 #include "fs/base/log.h"
 
 #define DISK_RESERVE (64u << 20)
 #define SPACE_AGE_MS 200 /* how old an answer of statvfs() may be */
 #define ID_NAME_MAX 24
-#define CRC_BLOCK (256u << 10)
 #define CARRY_TOTAL_MAX (64u << 20)
 #define SPARES_MAX 64
-
-struct content {
-	struct stage *stage;
-	uint64_t id;
-	UT_hash_handle hh;  /* stage->contents */
-	struct list doomed; /* stage->doomed or ->spares when no reference is left */
-	int references;     /* stage->lock */
-	int pins;           /* stage->lock; fd is open while > 0 */
-	int fd;
-	uint64_t after;           /* doomed: journal sequence to wait for */
-	atomic_bool dead;         /* a sync failed */
-	bool recorded;            /* stage->lock: the journal may name it */
-	bool small;               /* stage->lock: its bytes were carried */
-	uint64_t number;          /* of its file, counted from 1 as they are made */
-	char *bytes;              /* carried: there is no file */
-	size_t size;              /* of `bytes` */
-	_Atomic uint64_t counted; /* bytes of it in stage->used */
-};
-
-struct stage {
-	struct stage_config config;
-	struct lock lock;         /* all below but the atomics */
-	struct content *contents; /* by id */
-	struct list doomed;
-	uint64_t next_id;
-	uint64_t created, synced; /* files made; those whose names are durable */
-	uint64_t named;           /* all up to here that the journal names */
-	uint64_t carried;         /* bytes */
-	struct list spares;       /* of contents, the oldest first */
-	int spare_count;
-	_Atomic int64_t used;      /* bytes, by the owner's account */
-	_Atomic uint64_t space_ms; /* when `available` was asked for */
-	_Atomic uint64_t available;
-};
 
 static void id_name(char out[static ID_NAME_MAX], uint64_t id)
 {
@@ -107,6 +67,7 @@ static void content_free(struct content *c)
 	if (c->fd >= 0)
 		close(c->fd);
 	free(c->bytes);
+	patch_free(atomic_load(&c->patch));
 	free(c);
 }
 
@@ -166,6 +127,7 @@ static struct content *take_spare(struct stage *s)
 	    ftruncate(c->fd, 0) == 0) {
 		c->references = 1;
 		c->small = false;
+		patch_free(atomic_exchange(&c->patch, NULL));
 		return c;
 	}
 	lock_scope(&s->lock);
@@ -286,6 +248,8 @@ int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **ou
 	c->recorded = true;
 	HASH_ADD(hh, s->contents, id, sizeof(c->id), c);
 	*out = c;
+	if ((uint64_t)st.st_blocks * 512 < size)
+		size = (uint64_t)st.st_blocks * 512;
 	content_count(c, size);
 	return 0;
 }
@@ -435,68 +399,6 @@ void content_unpin(struct content *c)
 int content_fd(struct content *c)
 {
 	return c->fd;
-}
-
-/* Copies with the kernel's help (shared blocks where the file system has them). */
-static int copy_range(int from, int to, uint64_t size)
-{
-	char block[65536];
-	uint64_t done = 0;
-
-	while (done < size) {
-		off_t in = (off_t)done, out = (off_t)done;
-		ssize_t n = copy_file_range(from, &in, to, &out, size - done, 0);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && (errno == EXDEV || errno == EOPNOTSUPP || errno == EINVAL ||
-			      errno == ENOSYS))
-			break;
-		if (n < 0)
-			return err_origin(-errno);
-		if (n == 0)
-			return err_origin(-EBADMSG);
-		done += (uint64_t)n;
-	}
-	while (done < size) {
-		size_t want = size - done < sizeof(block) ? size - done : sizeof(block);
-		ssize_t n = io_pread(from, block, want, done);
-		int r;
-
-		if (n <= 0)
-			return n < 0 ? err_trace((int)n) : err_origin(-EBADMSG);
-		r = io_pwrite(to, block, (size_t)n, done);
-		if (r < 0)
-			return err_trace(r);
-		done += (uint64_t)n;
-	}
-	return 0;
-}
-
-int stage_copy(struct stage *s, struct content *from, uint64_t size, struct content **out)
-{
-	struct content *to;
-	int r = content_pin(from);
-
-	if (r < 0)
-		return err_trace(r);
-	r = stage_create(s, &to);
-	if (r == 0) {
-		if (from->bytes)
-			r = size > from->size ? err_origin(-EBADMSG)
-					      : io_pwrite(to->fd, from->bytes, size, 0);
-		else
-			r = copy_range(from->fd, to->fd, size);
-		if (r == 0) {
-			content_count(to, size);
-			*out = to;
-		} else {
-			content_unpin(to);
-			content_put(to, 0);
-		}
-	}
-	content_unpin(from);
-	return err_trace(r);
 }
 
 int content_sync(struct content *c)
@@ -659,27 +561,4 @@ bool stage_has_room(struct stage *s, uint64_t n)
 
 	stage_space(s, &total, &available);
 	return n <= available;
-}
-
-int content_crc64(struct content *c, uint64_t off, uint64_t n, uint64_t *crc)
-{
-	_cleanup_(freep) char *block = malloc(CRC_BLOCK);
-	uint64_t value = 0;
-
-	if (!block)
-		return err_origin(-ENOMEM);
-	while (n > 0) {
-		size_t want = n < CRC_BLOCK ? (size_t)n : CRC_BLOCK;
-		ssize_t got = io_pread(c->fd, block, want, off);
-
-		if (got < 0)
-			return err_trace((int)got);
-		if ((size_t)got != want)
-			return err_origin(-EBADMSG);
-		value = crc64(value, block, want);
-		off += want;
-		n -= want;
-	}
-	*crc = value;
-	return 0;
 }

@@ -22,6 +22,7 @@
 #include "fs/base/err.h"
 
 struct content;
+struct patch;
 struct stage;
 
 struct stage_config {
@@ -83,7 +84,14 @@ int content_pin(struct content *c);
 void content_unpin(struct content *c);
 int content_fd(struct content *c); /* while pinned; borrowed */
 
-/* A new content with the first `size` bytes of this one; pinned. Blocks. */
+/* What the file has in common with an object of the store; NULL: nothing is known. It lives
+ * as long as the content and is set at most once. */
+struct patch *content_patch(struct content *c);
+void content_set_patch(struct content *c, struct patch *patch); /* takes it */
+bool content_is_sparse(struct content *c); /* bytes of it are only in the store */
+
+/* A new content with the first `size` bytes of this one, holes and patch too; pinned.
+ * Blocks. */
 int stage_copy(struct stage *s, struct content *from, uint64_t size,
 	       struct content **out);
 
@@ -109,7 +117,8 @@ bool stage_has_room(struct stage *s, uint64_t n);
 void stage_space(struct stage *s, uint64_t *total, uint64_t *available);
 /* The owner says how large the file has become, for the account of the stage. */
 void content_count(struct content *c, uint64_t size);
-void content_grow(struct content *c, uint64_t size); /* as above, but never less */
+void content_grow(struct content *c, uint64_t size);    /* as above, but never less */
+void content_measure(struct content *c, uint64_t size); /* but not its holes; pinned */
 uint64_t stage_used(struct stage *s);
 
 /* CRC-64 of a range; -EBADMSG when the file is shorter. Blocks. */
