@@ -179,6 +179,7 @@ fs_src := \
 	fs/output_log.c \
 	fs/output_name.c \
 	fs/output_node.c \
+	fs/output_patch.c \
 	fs/output_plan.c \
 	fs/output_result.c \
 	fs/output_status.c \

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cache/kill_point.h"
+#include "cache/patch.h"
 #include "cache/stage.h"
 #include "cache/uploader_impl.h"
 #include "fs/base/crc.h"
@@ -39,6 +40,30 @@ static int mismatch(struct upload_job *job, uint64_t ours, uint64_t theirs)
 		       job->key, (unsigned long long)ours, (unsigned long long)theirs);
 }
 
+static int crc_sink(void *arg, uint64_t off, const void *data, size_t n)
+{
+	uint64_t *crc = arg;
+
+	(void)off;
+	*crc = crc64(*crc, data, n);
+	return 0;
+}
+
+/* A store without checksums is read: rare, and nothing else can tell. */
+static int read_crc64(struct worker *w, struct upload_job *job, const char *etag,
+		      uint64_t *crc)
+{
+	struct origin_req req = {.op = ORIGIN_GET,
+				 .key = job->key,
+				 .len = ORIGIN_TO_END,
+				 .if_match = etag[0] ? etag : NULL,
+				 .sink = crc_sink,
+				 .sink_arg = crc};
+
+	*crc = 0;
+	return upload_call(w, &req);
+}
+
 /* Whether the key holds just these bytes. -ENOENT: something else, or nothing. */
 static int check_stored(struct worker *w, struct upload_job *job, uint64_t crc)
 {
@@ -47,8 +72,16 @@ static int check_stored(struct worker *w, struct upload_job *job, uint64_t crc)
 
 	if (r < 0)
 		return r;
-	if (req.attr.size != job->state.size || !req.attr.has_crc64 ||
-	    req.attr.crc64 != crc)
+	if (req.attr.size != job->state.size)
+		return -ENOENT;
+	/* Without a plan all bytes are here to be sent again. */
+	if (!req.attr.has_crc64 && job->state.ranges) {
+		r = read_crc64(w, job, req.attr.etag, &req.attr.crc64);
+		if (r < 0)
+			return r == -ESTALE ? -ENOENT : r;
+		req.attr.has_crc64 = true;
+	}
+	if (!req.attr.has_crc64 || req.attr.crc64 != crc)
 		return -ENOENT;
 	job->attr = req.attr;
 	return 0;
@@ -76,11 +109,16 @@ static int verify(struct worker *w, struct upload_job *job,
 	return r;
 }
 
+static int complete_part(struct worker *w, struct upload_job *job, uint64_t off,
+			 uint64_t n);
+
 static int do_put(struct worker *w, struct upload_job *job)
 {
 	struct origin_req req = {.op = ORIGIN_PUT, .key = job->key, .meta = job->meta};
-	int r = body_of(job, 0, job->state.size, &req.body, &req.expect_crc64);
+	int r = complete_part(w, job, 0, job->state.size);
 
+	if (r == 0)
+		r = body_of(job, 0, job->state.size, &req.body, &req.expect_crc64);
 	if (r < 0)
 		return r;
 	if (job->is_known && job->known.has_crc64 && job->known.size == job->state.size &&
@@ -119,32 +157,133 @@ static int do_begin(struct worker *w, struct upload_job *job, char *upload_id)
 	return r;
 }
 
-static int do_part(struct worker *w, struct upload_job *job, uint32_t number,
-		   struct origin_part *part)
+static int call_arg(void *worker, struct origin_req *req)
+{
+	return upload_call(worker, req);
+}
+
+static int lost_source(struct upload_job *job, struct patch *patch)
+{
+	/* All bytes are here: the next attempt does without. */
+	if (!patch_is_sparse(patch))
+		patch_forget(patch);
+	return why_set(&job->why, err_origin(-ESTALE),
+		       "%s was replaced or removed by others while it was being changed "
+		       "here: what was written stays staged; write the file anew, or "
+		       "remove it",
+		       job->source);
+}
+
+/* The object to copy from is not the one we know. Ours in another shape (its attributes
+ * were changed, the answer was lost)? Then `etag` becomes what it is called now. */
+static int find_source(struct worker *w, struct upload_job *job,
+		       char etag[static ORIGIN_ETAG_MAX])
+{
+	const struct patch_object *object = &job->state.object;
+	struct origin_req req = {.op = ORIGIN_STAT, .key = job->source};
+	int r = upload_call(w, &req);
+
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (r == 0 && strcmp(req.attr.etag, object->etag) == 0)
+		return 0;
+	if (r < 0 || !object->has_crc64 || !req.attr.has_crc64 ||
+	    req.attr.crc64 != object->crc64 || req.attr.size != object->size)
+		return lost_source(job, content_patch(job->content));
+	memcpy(etag, req.attr.etag, ORIGIN_ETAG_MAX);
+	return 0;
+}
+
+static int copy_part(struct worker *w, struct upload_job *job, uint32_t number,
+		     struct origin_part *part)
+{
+	char etag[ORIGIN_ETAG_MAX];
+	struct origin_req req = {.op = ORIGIN_MULTI_COPY,
+				 .key = job->key,
+				 .source = job->source,
+				 .part = number,
+				 .upload_id = job->state.upload_id,
+				 .if_match = etag};
+	int r, found;
+
+	upload_part_range(&job->state, number, &req.off, &req.len);
+	req.target_off = req.off;
+	memcpy(etag, job->state.object.etag, sizeof(etag));
+	kill_point("multi.copy.before");
+	r = upload_call(w, &req);
+	if (r == -ESTALE || r == -ENOENT) {
+		/* -ENOENT: the source, or the upload; with the source there, the latter. */
+		found = find_source(w, job, etag);
+		if (found < 0)
+			return found;
+		if (r == -ESTALE)
+			r = upload_call(w, &req);
+	}
+	if (r < 0)
+		return r;
+	kill_point("multi.copy.acked");
+	*part = req.part_result;
+	part->number = number;
+	part->size = req.len;
+	return job->note(job, UPLOAD_NOTE_PART, part);
+}
+
+/* Bytes of the object between changed ones come home and go out again. */
+static int complete_part(struct worker *w, struct upload_job *job, uint64_t off,
+			 uint64_t n)
+{
+	struct patch *patch = job->content ? content_patch(job->content) : NULL;
+	int r;
+
+	if (!patch || !patch_is_sparse(patch))
+		return 0;
+	r = patch_fetch(patch, content_fd(job->content), job->source, off, off + n,
+			call_arg, w);
+	return r == -ESTALE || r == -ENOENT ? lost_source(job, patch) : r;
+}
+
+static int send_part(struct worker *w, struct upload_job *job, uint32_t number,
+		     struct origin_part *part)
 {
 	struct origin_req req = {.op = ORIGIN_MULTI_PART,
 				 .key = job->key,
 				 .part = number,
 				 .upload_id = job->state.upload_id};
+	const struct origin_part *claim = upload_part_claim(&job->state, number);
 	uint64_t crc, n;
 	int r;
 
-	*part = (struct origin_part){.number = number};
 	upload_part_range(&job->state, number, &req.off, &n);
-	r = body_of(job, req.off, n, &req.body, &crc);
+	r = complete_part(w, job, req.off, n);
+	if (r == 0)
+		r = body_of(job, req.off, n, &req.body, &crc);
 	if (r < 0)
 		return r;
+	if (claim && claim->crc64 == crc) {
+		*part = *claim;
+		return 0;
+	}
 	kill_point("multi.part.before");
 	r = upload_call(w, &req);
 	if (r < 0)
 		return r;
 	kill_point("multi.part.acked");
-	if (req.part_result.crc64 != crc)
+	/* Ahead of the end the bytes may change while they are sent; at the end they are
+	 * compared with what the store says it got. */
+	if (req.part_result.crc64 != crc && !job->state.ahead)
 		return mismatch(job, crc, req.part_result.crc64);
 	*part = req.part_result;
 	part->number = number;
 	part->size = n;
 	return job->note(job, UPLOAD_NOTE_PART, part);
+}
+
+static int do_part(struct worker *w, struct upload_job *job, uint32_t number,
+		   struct origin_part *part)
+{
+	*part = (struct origin_part){.number = number};
+	return upload_part_copied(&job->state, number) ? copy_part(w, job, number, part)
+						       : send_part(w, job, number, part);
 }
 
 static int do_end(struct worker *w, struct upload_job *job)
@@ -154,17 +293,59 @@ static int do_end(struct worker *w, struct upload_job *job)
 				 .upload_id = job->state.upload_id,
 				 .parts = job->state.parts,
 				 .part_count = job->state.part_count,
-				 .size = job->state.size,
-				 .expect_crc64 = upload_whole_crc64(&job->state),
-				 .has_expect_crc64 = true};
-	int r;
+				 .size = job->state.size};
+	int r = 0;
 
+	req.has_expect_crc64 = upload_whole_crc64(&job->state, &req.expect_crc64);
+	/* If the answer is lost, the object that the parts were copied from may be gone. */
+	if (job->state.ranges && !job->state.only_end)
+		r = job->note(job, UPLOAD_NOTE_END, NULL);
+	if (r < 0)
+		return r;
 	kill_point("multi.end.before");
 	r = upload_call(w, &req);
 	if (r < 0)
 		return r;
 	kill_point("multi.end.acked");
-	return verify(w, job, &req.attr, req.expect_crc64);
+	if (req.has_expect_crc64)
+		return verify(w, job, &req.attr, req.expect_crc64);
+	/* Size and ETag, which is made of those of the parts, were checked by the origin. */
+	job->attr = req.attr;
+	job->attr.size = job->state.size;
+	return 0;
+}
+
+/* A lost answer to END, and nothing is known of the whole but the sizes: the origin, which
+ * knows the parts, has said no. */
+static int do_check(struct worker *w, struct upload_job *job)
+{
+	uint64_t crc;
+
+	return upload_whole_crc64(&job->state, &crc) ? check_stored(w, job, crc)
+						     : -ENOENT;
+}
+
+/* Writers were out of sight: does the content still start with the object? */
+static int do_prove(struct upload_job *job)
+{
+	struct patch *patch = content_patch(job->content);
+	const struct patch_object *object = &job->state.object;
+	uint64_t crc;
+	int r = content_crc64(job->content, 0, object->size, &crc);
+
+	if (r < 0)
+		return err_trace(r);
+	if (!object->has_crc64 || crc != object->crc64) {
+		patch_forget(patch);
+		return err_origin(-ESTALE);
+	}
+	patch_prove(patch);
+	if (!job->is_known || object->size != job->state.size ||
+	    strcmp(job->known.etag, object->etag) != 0)
+		return 0;
+	job->attr = job->known;
+	job->unchanged = true;
+	return UPLOAD_SAME;
 }
 
 static int do_abort(struct worker *w, struct upload_job *job, const char *upload_id)
@@ -197,7 +378,10 @@ void upload_do_action(struct worker *w, struct upload_job *job, enum upload_acti
 		r = do_end(w, job);
 		break;
 	case UPLOAD_CHECK:
-		r = check_stored(w, job, upload_whole_crc64(&job->state));
+		r = do_check(w, job);
+		break;
+	case UPLOAD_PROVE:
+		r = do_prove(job);
 		break;
 	default:
 		r = do_abort(w, job, job->state.upload_id);
@@ -246,6 +430,19 @@ static int do_fetch(struct worker *w, struct upload_job *job)
 	job->attr = req.attr;
 	job->attr.crc64 = f.crc;
 	return 0;
+}
+
+static int do_fill(struct worker *w, struct upload_job *job)
+{
+	struct patch *patch = content_patch(job->content);
+	int r = patch_fetch(patch, content_fd(job->content), job->key, 0,
+			    patch_len(patch), call_arg, w);
+
+	if (r == 0)
+		r = content_sync(job->content);
+	if (r == 0)
+		patch_whole(patch);
+	return r;
 }
 
 struct forgotten {
@@ -304,6 +501,8 @@ int upload_do_request(struct worker *w, struct upload_job *job)
 		return r;
 	case UPLOAD_FETCH:
 		return do_fetch(w, job);
+	case UPLOAD_FILL:
+		return do_fill(w, job);
 	case UPLOAD_ABANDON:
 		return job->state.upload_id[0] ? do_abort(w, job, job->state.upload_id)
 					       : abandon_forgotten(w, job);

@@ -11,7 +11,7 @@
 #include "fs/base/crc.h"
 
 static const char *const action_names[] = {
-	"wait", "put", "begin", "part", "end", "check", "abort", "done",
+	"wait", "put", "begin", "part", "end", "check", "abort", "prove", "done",
 };
 static_assert(sizeof(action_names) / sizeof(*action_names) == UPLOAD_ACTION_N,
 	      "upload actions");
@@ -21,20 +21,89 @@ const char *upload_action_name(enum upload_action action)
 	return action < UPLOAD_ACTION_N ? action_names[action] : "unknown";
 }
 
+static int make_parts(struct upload_state *s, uint32_t count)
+{
+	s->part_count = count;
+	s->part_state = calloc(count, sizeof(*s->part_state));
+	s->parts = calloc(count, sizeof(*s->parts));
+	if (s->part_state && s->parts)
+		return 0;
+	upload_state_fini(s);
+	return err_origin(-ENOMEM);
+}
+
 int upload_state_init(struct upload_state *s, uint64_t size, uint64_t part_size)
 {
-	*s = (struct upload_state){.size = size, .part_size = part_size};
+	*s = (struct upload_state){
+		.size = size, .part_size = part_size, .first_part_size = part_size};
 	if (part_size == 0 || size <= part_size)
 		return 0;
 	while ((size + s->part_size - 1) / s->part_size > ORIGIN_PART_COUNT_MAX)
 		s->part_size *= 2;
-	s->part_count = (uint32_t)((size + s->part_size - 1) / s->part_size);
-	s->part_state = calloc(s->part_count, sizeof(*s->part_state));
-	s->parts = calloc(s->part_count, sizeof(*s->parts));
-	if (!s->part_state || !s->parts) {
-		upload_state_fini(s);
+	return err_trace(
+		make_parts(s, (uint32_t)((size + s->part_size - 1) / s->part_size)));
+}
+
+int upload_state_plan(struct upload_state *s, struct upload_range *ranges, uint32_t count,
+		      const struct patch_object *object, bool prove)
+{
+	upload_state_fini(s);
+	s->ranges = ranges;
+	s->object = *object;
+	s->prove = prove;
+	return err_trace(make_parts(s, count));
+}
+
+/* Equal parts after all. */
+static int unplan(struct upload_state *s)
+{
+	struct upload_state fresh;
+	int r = upload_state_init(&fresh, s->size, s->first_part_size);
+
+	if (r < 0)
+		return err_trace(r);
+	memcpy(fresh.upload_id, s->upload_id, sizeof(fresh.upload_id));
+	fresh.cancelled = s->cancelled;
+	upload_state_fini(s);
+	*s = fresh;
+	return 0;
+}
+
+int upload_state_init_end(struct upload_state *s, uint64_t size, const char *upload_id,
+			  const struct upload_sent *sent, size_t count)
+{
+	uint64_t sum = 0;
+	int r;
+
+	*s = (struct upload_state){.size = size, .only_end = true};
+	if (count == 0 || count > ORIGIN_PART_COUNT_MAX)
+		return err_origin(-EINVAL);
+	s->ranges = calloc(count, sizeof(*s->ranges));
+	if (!s->ranges)
 		return err_origin(-ENOMEM);
+	r = make_parts(s, (uint32_t)count);
+	for (size_t i = 0; i < count && r == 0; i++) {
+		const struct origin_part *part = &sent[i].part;
+
+		if (part->number == 0 || part->number > count ||
+		    s->part_state[part->number - 1] == PART_SENT) {
+			r = err_origin(-EINVAL);
+			break;
+		}
+		s->ranges[part->number - 1] =
+			(struct upload_range){sent[i].off, part->size, part->crc64 == 0};
+		s->parts[part->number - 1] = *part;
+		s->part_state[part->number - 1] = PART_SENT;
+		s->sent++;
+		sum += part->size;
 	}
+	if (r == 0 && sum != size)
+		r = err_origin(-EINVAL);
+	if (r < 0) {
+		upload_state_fini(s);
+		return err_trace(r);
+	}
+	upload_state_resume(s, upload_id);
 	return 0;
 }
 
@@ -42,8 +111,11 @@ void upload_state_fini(struct upload_state *s)
 {
 	free(s->part_state);
 	free(s->parts);
+	free(s->ranges);
 	s->part_state = NULL;
 	s->parts = NULL;
+	s->ranges = NULL;
+	s->part_count = 0;
 }
 
 static void forget_upload(struct upload_state *s)
@@ -51,8 +123,10 @@ static void forget_upload(struct upload_state *s)
 	s->upload_id[0] = '\0';
 	s->sent = 0;
 	s->next = 0;
-	if (s->part_count > 0)
-		memset(s->part_state, PART_TODO, s->part_count);
+	for (uint32_t i = 0; i < s->part_count; i++) {
+		s->part_state[i] = PART_TODO;
+		s->parts[i] = (struct origin_part){0};
+	}
 }
 
 void upload_state_resume(struct upload_state *s, const char *upload_id)
@@ -61,19 +135,27 @@ void upload_state_resume(struct upload_state *s, const char *upload_id)
 	snprintf(s->upload_id, sizeof(s->upload_id), "%s", upload_id);
 }
 
-void upload_state_resume_part(struct upload_state *s, const struct origin_part *part)
+void upload_state_resume_part(struct upload_state *s, const struct upload_sent *sent)
 {
+	const struct origin_part *part = &sent->part;
+	bool proven = sent->proven;
 	uint64_t off, n;
 
 	check(s->phase == PHASE_START);
 	if (part->number == 0 || part->number > s->part_count)
 		return;
 	upload_part_range(s, part->number, &off, &n);
-	if (part->size != n || s->part_state[part->number - 1] == PART_SENT)
+	if (part->size != n || sent->off != off ||
+	    s->part_state[part->number - 1] != PART_TODO)
+		return;
+	/* Nothing here could tell whether it is still right. */
+	if (upload_part_copied(s, part->number))
+		proven = true;
+	else if (part->crc64 == 0)
 		return;
 	s->parts[part->number - 1] = *part;
-	s->part_state[part->number - 1] = PART_SENT;
-	s->sent++;
+	s->part_state[part->number - 1] = proven ? PART_SENT : PART_CLAIMED;
+	s->sent += proven;
 }
 
 void upload_state_retry(struct upload_state *s)
@@ -90,17 +172,53 @@ void upload_state_retry(struct upload_state *s)
 void upload_part_range(const struct upload_state *s, uint32_t part, uint64_t *off,
 		       uint64_t *n)
 {
+	if (s->ranges) {
+		*off = s->ranges[part - 1].off;
+		*n = s->ranges[part - 1].size;
+		return;
+	}
 	*off = (uint64_t)(part - 1) * s->part_size;
 	*n = s->size - *off < s->part_size ? s->size - *off : s->part_size;
 }
 
-uint64_t upload_whole_crc64(const struct upload_state *s)
+bool upload_part_copied(const struct upload_state *s, uint32_t part)
 {
-	uint64_t crc = 0;
+	return s->ranges && s->ranges[part - 1].copy;
+}
 
-	for (uint32_t i = 0; i < s->part_count; i++)
-		crc = crc64_combine(crc, s->parts[i].crc64, s->parts[i].size);
-	return crc;
+const struct origin_part *upload_part_claim(const struct upload_state *s, uint32_t part)
+{
+	return s->parts[part - 1].size > 0 ? &s->parts[part - 1] : NULL;
+}
+
+/* The parts that copy the whole object from its start, or 0. */
+static uint32_t object_parts(const struct upload_state *s)
+{
+	uint64_t size = 0;
+
+	for (uint32_t i = 0; s->ranges && s->object.has_crc64 && i < s->part_count; i++) {
+		if (!s->ranges[i].copy)
+			break;
+		size += s->ranges[i].size;
+		if (size == s->object.size)
+			return i + 1;
+	}
+	return 0;
+}
+
+bool upload_whole_crc64(const struct upload_state *s, uint64_t *crc)
+{
+	uint32_t first = object_parts(s);
+
+	*crc = first ? s->object.crc64 : 0;
+	for (uint32_t i = first; i < s->part_count; i++) {
+		const struct origin_part *part = &s->parts[i];
+
+		if (upload_part_copied(s, i + 1) && part->crc64 == 0)
+			return false;
+		*crc = crc64_combine(*crc, part->crc64, part->size);
+	}
+	return true;
 }
 
 static enum upload_action ask(struct upload_state *s, enum upload_action action)
@@ -116,7 +234,7 @@ static enum upload_action next_part(struct upload_state *s, uint32_t *part)
 	/* Nothing new is begun after a failure; what flies may still land. */
 	if (s->result < 0)
 		return UPLOAD_WAIT;
-	while (s->next < s->part_count && s->part_state[s->next] != PART_TODO)
+	while (s->next < s->part_count && s->part_state[s->next] > PART_CLAIMED)
 		s->next++;
 	if (s->next < s->part_count) {
 		s->part_state[s->next] = PART_FLYING;
@@ -127,6 +245,10 @@ static enum upload_action next_part(struct upload_state *s, uint32_t *part)
 	if (s->flying > 0)
 		return UPLOAD_WAIT;
 	check(s->sent == s->part_count);
+	if (s->ahead) {
+		s->phase = PHASE_DONE;
+		return UPLOAD_DONE;
+	}
 	s->phase = PHASE_END;
 	return ask(s, UPLOAD_END);
 }
@@ -135,7 +257,9 @@ enum upload_action upload_next(struct upload_state *s, uint32_t *part)
 {
 	switch (s->phase) {
 	case PHASE_START:
-		if (s->part_count == 0)
+		if (s->prove)
+			s->phase = PHASE_PROVE;
+		else if (s->part_count == 0)
 			s->phase = PHASE_PUT;
 		else
 			s->phase = s->upload_id[0] ? PHASE_PARTS : PHASE_BEGIN;
@@ -150,6 +274,8 @@ enum upload_action upload_next(struct upload_state *s, uint32_t *part)
 		return ask(s, UPLOAD_END);
 	case PHASE_CHECK:
 		return ask(s, UPLOAD_CHECK);
+	case PHASE_PROVE:
+		return ask(s, UPLOAD_PROVE);
 	case PHASE_ABORT:
 		/* No part flies: one that lands behind the abort would stay for ever. */
 		return ask(s, UPLOAD_ABORT);
@@ -181,7 +307,7 @@ static void finish(struct upload_state *s, int result)
 static void restart(struct upload_state *s, int result)
 {
 	forget_upload(s);
-	if (s->cancelled || ++s->restarts > UPLOAD_RESTART_MAX)
+	if (s->cancelled || s->only_end || ++s->restarts > UPLOAD_RESTART_MAX)
 		finish(s, result);
 	else
 		go(s, PHASE_BEGIN);
@@ -195,8 +321,8 @@ static void part_landed(struct upload_state *s, int result,
 	check(*state == PART_FLYING && s->flying > 0);
 	s->flying--;
 	*state = result == 0 ? PART_SENT : PART_TODO;
+	s->parts[part->number - 1] = result == 0 ? *part : (struct origin_part){0};
 	if (result == 0) {
-		s->parts[part->number - 1] = *part;
 		s->sent++;
 	} else if (s->result == 0) {
 		s->result = result;
@@ -241,6 +367,17 @@ static void check_landed(struct upload_state *s, int result)
 	}
 }
 
+static void prove_landed(struct upload_state *s, int result)
+{
+	s->prove = false;
+	if (result == -ESTALE && !s->cancelled)
+		result = unplan(s);
+	if (result < 0 || result == UPLOAD_SAME || s->cancelled)
+		finish(s, result < 0 ? result : 0);
+	else
+		go(s, PHASE_START);
+}
+
 void upload_landed(struct upload_state *s, enum upload_action action, int result,
 		   const char *upload_id, const struct origin_part *part)
 {
@@ -266,6 +403,9 @@ void upload_landed(struct upload_state *s, enum upload_action action, int result
 		break;
 	case UPLOAD_CHECK:
 		check_landed(s, result);
+		break;
+	case UPLOAD_PROVE:
+		prove_landed(s, result);
 		break;
 	case UPLOAD_ABORT:
 		if (result == 0)

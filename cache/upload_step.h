@@ -4,12 +4,15 @@
  * comes out. It performs nothing and knows no time; the uploader does.
  *
  *   START ── small ──────────────→ PUT ──────────────┐
- *     └─ large ─→ BEGIN → PARTS → END ──────────────┤→ DONE
- *                   ↑        │      └─ unclear → CHECK ┤
- *                   └ no such upload ←────────────────┘
+ *    ↑↓ └─ large ─→ BEGIN → PARTS → END ────────────┤→ DONE
+ *   PROVE             ↑        │      └─ unclear → CHECK ┤
+ *                     └ no such upload ←──────────────┘
  *   cancelled anywhere: what flies lands, then ABORT → DONE
  *
  * An upload that failed with an id and parts keeps them: starting it again sends the rest.
+ * With a plan (cache/upload_plan.h) some parts are copied within the store; where the plan
+ * rests on a guess, that is proved first. Ahead of the end of a file that grows, parts
+ * alone are sent: DONE follows PARTS and the upload goes on another time.
  */
 #pragma once
 
@@ -17,6 +20,8 @@
 #include <stdint.h>
 
 #include "cache/origin.h"
+#include "cache/patch.h"
+#include "cache/upload_plan.h"
 
 #define UPLOAD_RESTART_MAX 3 /* upload ids lost under one attempt before it fails */
 
@@ -28,7 +33,8 @@ enum upload_action {
 	UPLOAD_END,
 	UPLOAD_CHECK, /* does the key hold our content? */
 	UPLOAD_ABORT,
-	UPLOAD_DONE, /* state->result says how it went */
+	UPLOAD_PROVE, /* does the content start with the object that the plan copies? */
+	UPLOAD_DONE,  /* state->result says how it went */
 	UPLOAD_ACTION_N
 };
 const char *upload_action_name(enum upload_action action);
@@ -41,14 +47,23 @@ enum upload_phase {
 	PHASE_END,
 	PHASE_CHECK,
 	PHASE_ABORT,
+	PHASE_PROVE,
 	PHASE_DONE,
 	PHASE_N
 };
 
 enum upload_part_state {
 	PART_TODO,
+	PART_CLAIMED, /* sent earlier, perhaps of other bytes: to be compared */
 	PART_FLYING,
 	PART_SENT
+};
+
+/* A part of an unfinished upload, as it was recorded. */
+struct upload_sent {
+	struct origin_part part;
+	uint64_t off;
+	bool proven; /* sent from this very content */
 };
 
 struct upload_state {
@@ -62,8 +77,14 @@ struct upload_state {
 	uint32_t flying, sent; /* parts */
 	uint32_t next;         /* no part before it is to be sent */
 	uint32_t restarts;
-	uint8_t *part_state; /* enum upload_part_state, by number - 1 */
-	struct origin_part *parts;
+	uint8_t *part_state;         /* enum upload_part_state, by number - 1 */
+	struct origin_part *parts;   /* sent, or claimed */
+	struct upload_range *ranges; /* by number - 1; NULL: equal parts, all sent */
+	struct patch_object object;  /* with ranges: what is copied from */
+	uint64_t first_part_size;    /* before it grew for the count; of equal parts */
+	bool prove;                  /* the ranges rest on a guess */
+	bool ahead;                  /* no END: the content is not complete */
+	bool only_end;               /* nothing but END, no new upload */
 	char upload_id[ORIGIN_UPLOAD_ID_MAX]; /* "" when there is none */
 };
 
@@ -74,7 +95,16 @@ void upload_state_fini(struct upload_state *s); /* safe on zeroes and twice */
 
 /* Takes up an earlier upload of the same content: first its id, then its parts. */
 void upload_state_resume(struct upload_state *s, const char *upload_id);
-void upload_state_resume_part(struct upload_state *s, const struct origin_part *part);
+void upload_state_resume_part(struct upload_state *s, const struct upload_sent *sent);
+
+/* Before anything else: these parts instead of equal ones. Takes `ranges`, also when it
+ * fails. With `prove` UPLOAD_PROVE comes first. */
+int upload_state_plan(struct upload_state *s, struct upload_range *ranges, uint32_t count,
+		      const struct patch_object *object, bool prove);
+
+/* Another attempt at an END whose answer was lost, with nothing but what was recorded. */
+int upload_state_init_end(struct upload_state *s, uint64_t size, const char *upload_id,
+			  const struct upload_sent *sent, size_t count);
 
 /* Readies a machine that is DONE with a failure for another attempt. */
 void upload_state_retry(struct upload_state *s);
@@ -83,7 +113,11 @@ void upload_state_retry(struct upload_state *s);
 enum upload_action upload_next(struct upload_state *s, uint32_t *part);
 
 /* What came of it: a result of cache/origin.h. For BEGIN `upload_id`; for PART `part`;
- * for CHECK 0 means the content is there, -ENOENT that it is not. */
+ * for CHECK 0 means the content is there, -ENOENT that it is not; for PROVE 0 means yes,
+ * -ESTALE no, UPLOAD_SAME that the key holds this very content already. */
+enum {
+	UPLOAD_SAME = 1
+};
 void upload_landed(struct upload_state *s, enum upload_action action, int result,
 		   const char *upload_id, const struct origin_part *part);
 
@@ -94,5 +128,10 @@ void upload_cancel(struct upload_state *s);
 void upload_part_range(const struct upload_state *s, uint32_t part, uint64_t *off,
 		       uint64_t *n);
 
-/* CRC-64 of the whole from those of the parts; all are sent. */
-uint64_t upload_whole_crc64(const struct upload_state *s);
+bool upload_part_copied(const struct upload_state *s, uint32_t part);
+/* What was sent earlier as this part, to be compared; NULL: nothing. */
+const struct origin_part *upload_part_claim(const struct upload_state *s, uint32_t part);
+
+/* CRC-64 of the whole from what is known of its pieces; all parts are sent. False: a part
+ * was copied and the store did not say what it sums up to. */
+bool upload_whole_crc64(const struct upload_state *s, uint64_t *crc);

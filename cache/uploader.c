@@ -21,7 +21,7 @@
 #define WORKERS_MAX 256
 
 static const char *const kind_names[] = {
-	"content", "copy", "delete", "fetch", "abandon",
+	"content", "copy", "delete", "fetch", "fill", "abandon",
 };
 static_assert(sizeof(kind_names) / sizeof(*kind_names) == UPLOAD_KIND_N, "upload kinds");
 

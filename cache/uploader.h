@@ -24,6 +24,7 @@ enum upload_kind {
 	UPLOAD_COPY,    /* source -> key, within the store */
 	UPLOAD_DELETE,  /* key */
 	UPLOAD_FETCH,   /* key -> content */
+	UPLOAD_FILL, /* what the sparse content lacks of key -> content, made durable */
 	UPLOAD_ABANDON, /* abort upload_id of key; "" = look for uploads of the key */
 	UPLOAD_KIND_N
 };
@@ -33,19 +34,21 @@ enum upload_note {
 	UPLOAD_NOTE_BEGIN, /* an upload id is about to be asked for */
 	UPLOAD_NOTE_ID,    /* state.upload_id is known */
 	UPLOAD_NOTE_PART,  /* *part is in the store */
+	UPLOAD_NOTE_END, /* the upload is about to be completed; its source may go with it */
 };
 
 /* The owner fills in the first half and keeps the job until `done` has been called. */
 struct upload_job {
 	enum upload_kind kind;
 	const char *key;
-	const char *source;      /* COPY */
-	const char *if_match;    /* COPY, FETCH: version of the source, or NULL */
+	const char *source;   /* COPY; CONTENT with a plan: what parts are copied from */
+	const char *if_match; /* COPY, FETCH: version of the source, or NULL */
 	struct content *content; /* CONTENT, FETCH; pinned by the owner */
 	const void *data;        /* CONTENT: bytes in memory instead */
 	const struct origin_meta *meta;
 	struct origin_attr known;  /* CONTENT: what `key` holds; is_known */
 	bool is_known;             /* the same bytes again need no request */
+	bool unchanged;            /* result: and they were the same */
 	int64_t since_ns;          /* ABANDON without an id: of uploads begun since */
 	struct upload_state state; /* CONTENT: initialised; ABANDON: its upload_id */
 	/* From a worker, before the next step. Negative fails the job with that errno. */

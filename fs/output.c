@@ -156,6 +156,8 @@ int output_new(const struct output_config *config, struct output **out, struct w
 	if (!o)
 		return err_origin(-ENOMEM);
 	o->config = *config;
+	if (o->config.fetch_max == 0)
+		o->config.fetch_max = OUTPUT_FETCH_MAX;
 	o->state_fd = o->journal_fd = o->stage_fd = o->quarantine_fd = o->lock_fd = -1;
 	o->next_ino = TREE_ROOT + 1;
 	lock_init(&o->lock);

@@ -37,7 +37,9 @@ struct output_config {
 	uint64_t publish_interval_ms; /* of files that stay open; 0: at close only */
 	uint64_t full_timeout_ms;     /* on a full disk: wait so long without an upload */
 	uint64_t part_size;           /* 0: 8 MiB */
-	uint32_t upload_parallel;     /* parts and small files in flight; 0: 8 */
+	uint64_t
+		fetch_max; /* larger objects are changed without being fetched; 0: 4 MiB */
+	uint32_t upload_parallel; /* parts and small files in flight; 0: 8 */
 	uint64_t carry_max; /* bytes of small files in memory and journal; 0: 64 MiB */
 	uint64_t stage_size_max; /* 0: what the disk has, less a reserve */
 	uid_t uid;

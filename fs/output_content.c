@@ -142,6 +142,8 @@ static void exchange(struct output *o, struct node *n, struct content *c)
 	lock_scope(&o->lock);
 	kept_live(n, c);
 	old = n->live;
+	if (old)
+		content_follow_rebase(c, old);
 	if (old && list_empty(&n->retained)) {
 		if (n->opens > 0)
 			content_unpin(old);
@@ -196,6 +198,7 @@ static int move_version_away(struct output *o, struct node *n)
 	lock_take(&o->lock);
 	sync_cancel(o, n);
 	old = n->acked;
+	content_follow_rebase(copy, old);
 	n->acked = copy;
 	log_node(o, &b, n);
 	r = log_commit(o, &b, &seq);
@@ -229,7 +232,7 @@ int content_prepare(struct output *o, struct node *n, uint64_t off)
 	if (n->live) {
 		if (fstat(content_fd(n->live), &st) < 0)
 			return err_origin(-errno);
-		r = content_wait_room(o, (uint64_t)st.st_size);
+		r = content_wait_room(o, (uint64_t)st.st_blocks * 512);
 		if (r == 0)
 			r = stage_copy(o->stage, n->live, (uint64_t)st.st_size, &c);
 		if (r < 0)
@@ -239,11 +242,7 @@ int content_prepare(struct output *o, struct node *n, uint64_t off)
 		exchange(o, n, c);
 		return 0;
 	}
-	r = n->stored.key ? store_fetch(o, n, &c) : content_create(o, &c);
-	if (r < 0)
-		return err_trace(r);
-	exchange(o, n, c);
-	return 0;
+	return err_trace(content_make_live(o, n));
 }
 
 int content_truncate(struct output *o, struct node *n, uint64_t size)
@@ -263,10 +262,15 @@ int content_truncate(struct output *o, struct node *n, uint64_t size)
 	r = content_prepare(o, n, size);
 	if (r < 0)
 		return err_trace(r);
-	if (ftruncate(content_fd(n->live), (off_t)size) < 0)
-		return err_origin(-errno);
-	atomic_store(&n->changed, true);
-	return 0;
+	if (content_is_sparse(n->live))
+		r = content_truncate_sparse(o, n, size);
+	else if (ftruncate(content_fd(n->live), (off_t)size) < 0)
+		r = err_origin(-errno);
+	else if (content_patch(n->live))
+		patch_cut(content_patch(n->live), size);
+	if (r == 0)
+		atomic_store(&n->changed, true);
+	return err_trace(r);
 }
 
 /* What is carried can be neither written nor passed through: the open file gets a copy, a
@@ -292,6 +296,8 @@ int content_open(struct output *o, struct node *n)
 	lock_assert_held(&o->lock);
 	if (n->opens++ > 0)
 		return 0;
+	if (!list_empty(&n->retained) && !store_base_is_there(n, n->live))
+		content_drop_retained(o, n);
 	if (!list_empty(&n->retained)) {
 		list_remove(&n->retained);
 		o->retained_count--;
@@ -420,7 +426,8 @@ static int make_version(struct output *o, struct node *n, struct content *c,
 	n->seal.version = n->version;
 	content_put(old, n->seq);
 	if (!content_carried(c))
-		content_count(c, seal->size);
+		content_measure(c, seal->size);
+	atomic_store(&n->raced, false);
 	content_update_frozen(n);
 	n->acked_seq = n->seq;
 	sync_queue(o, n);
@@ -451,7 +458,8 @@ static int look(struct content *live, const struct stat *st, struct seal *seal,
 	*seal = (struct seal){.size = (uint64_t)st->st_size,
 			      .mtime_ns = time_ns(st->st_mtim),
 			      .ctime_ns = time_ns(st->st_ctim),
-			      .whole = st->st_size <= STAGE_CARRY_MAX};
+			      .whole = st->st_size <= STAGE_CARRY_MAX &&
+				       !content_is_sparse(live)};
 	if (!seal->whole)
 		return 0;
 	*bytes = malloc((size_t)st->st_size + 1);
@@ -522,7 +530,9 @@ static int sync_version(struct output *o, struct node *n, struct content *c,
 	lock_drop(&o->lock);
 	if (r)
 		return 0;
-	r = content_sync(c);
+	r = content_unscatter(o, n, c);
+	if (r == 0)
+		r = content_sync(c);
 	if (r < 0)
 		return err_trace(r);
 	lock_scope(&o->lock);
@@ -550,6 +560,11 @@ static int ack_once(struct output *o, struct node *n, bool force, struct content
 	    (!atomic_load(&n->changed) && !force)) {
 		lock_drop(&o->lock);
 		return 0;
+	}
+	/* Others replaced the object under what was written: no version can be made. */
+	if (!store_base_is_there(n, c)) {
+		lock_drop(&o->lock);
+		return err_origin(-ESTALE);
 	}
 	atomic_store(&n->changed, false);
 	lock_drop(&o->lock);

@@ -12,12 +12,14 @@
 
 #include "fs/base/buf.h"
 #include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
 #include "fs/base/crc.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 #include "fs/output_impl.h"
 
 #define FETCH_TRIES_MAX 4
+#define MOVE_WAIT_MS 30000 /* for the answer to what we sent ourselves */
 
 static int sink_buf(void *arg, uint64_t off, const void *data, size_t n)
 {
@@ -131,10 +133,34 @@ static int current_object(struct output *o, struct output_file *file, char **key
 		return err_origin(-ESTALE);
 	if (n->stored_change != file->stored_change)
 		return err_origin(-ESTALE);
+	/* What was written here belongs to another version. */
+	if (n->live && !store_base_is_there(n, n->live))
+		return err_origin(-ESTALE);
 	*key = strdup(n->stored.key);
 	memcpy(etag, n->stored.etag, ORIGIN_ETAG_MAX);
 	*size = n->stored.size;
 	return *key ? 0 : err_origin(-ENOMEM);
+}
+
+/* The object is not where, or not what, we took it for. A request of ours whose answer is
+ * not here yet may have done that. Returns whether it is known under another key or ETag
+ * now. */
+static bool was_moved(struct output *o, struct node *n, const char *key, const char *etag)
+{
+	uint64_t deadline = clock_mono_ms() + MOVE_WAIT_MS;
+
+	lock_scope(&o->lock);
+	for (;;) {
+		if (!n->stored.key)
+			return false;
+		if (strcmp(n->stored.key, key) != 0 || strcmp(n->stored.etag, etag) != 0)
+			return true;
+		if (!n->task && !(n->maybe_sent && plan_is_dirty(n)))
+			return false;
+		if (o->stopping || clock_mono_ms() >= deadline)
+			return false;
+		lock_wait(&o->lock, &o->changed, deadline);
+	}
 }
 
 int store_read(struct output *o, struct output_file *file, uint64_t off, void *p,
@@ -167,9 +193,10 @@ int store_read(struct output *o, struct output_file *file, uint64_t off, void *p
 			*got = sink.got;
 			return 0;
 		}
-		/* Perhaps we have just moved it. */
-		if ((r != -ENOENT && r != -ESTALE) || attempt > 0)
-			return r == -ENOENT ? err_origin(-ESTALE) : err_trace(r);
+		if (r != -ENOENT && r != -ESTALE)
+			return err_trace(r);
+		if (attempt == FETCH_TRIES_MAX || !was_moved(o, file->node, key, etag))
+			return err_origin(-ESTALE);
 	}
 }
 
@@ -231,8 +258,7 @@ static int fetch_once(struct output *o, struct node *n, struct content **out, bo
 	content_put(c, 0);
 	if (r != -ENOENT && r != -ESTALE)
 		return err_trace(r);
-	lock_scope(&o->lock);
-	*moved = n->stored.key && strcmp(n->stored.key, key) != 0;
+	*moved = was_moved(o, n, key, etag);
 	return err_origin(-ESTALE);
 }
 
@@ -249,4 +275,146 @@ int store_fetch(struct output *o, struct node *n, struct content **out)
 			break;
 	}
 	return err_trace(r);
+}
+
+/* ---- objects that are changed without being fetched ---------------------------------------- */
+
+bool store_has_base(struct output *o, const struct node *n)
+{
+	const unsigned int needed = ORIGIN_CAP_MULTI | ORIGIN_CAP_MULTI_COPY;
+
+	lock_assert_held(&o->lock);
+	return n->stored.key && n->stored.etag[0] &&
+	       n->stored.size > o->config.fetch_max &&
+	       (o->config.origin->caps & needed) == needed;
+}
+
+bool store_base_is_there(const struct node *n, struct content *c)
+{
+	struct patch *p = content_patch(c);
+	struct patch_object object;
+
+	if (!p || !patch_is_sparse(p))
+		return true;
+	patch_object(p, &object);
+	return n->stored.key && strcmp(object.etag, n->stored.etag) == 0;
+}
+
+/* Where the object is, and what it is; `key` is the caller's to free. */
+static int known_object(struct output *o, struct node *n, char **key,
+			struct patch_object *object)
+{
+	lock_scope(&o->lock);
+	*key = n->stored.key ? strdup(n->stored.key) : NULL;
+	memcpy(object->etag, n->stored.etag, sizeof(object->etag));
+	object->size = n->stored.size;
+	object->crc64 = n->stored.crc64;
+	object->has_crc64 = n->stored.has_crc64;
+	return *key ? 0 : err_origin(-ESTALE);
+}
+
+/* One try at the object as it is known, with its checksum where the store has one: listings
+ * lack it. */
+static int ask_object(struct output *o, struct node *n, struct patch_object *object,
+		      bool *moved)
+{
+	struct origin_req req = {.op = ORIGIN_STAT, .if_match = object->etag};
+	_cleanup_(freep) char *key = NULL;
+	int r = known_object(o, n, &key, object);
+
+	if (r < 0 || object->has_crc64)
+		return err_trace(r);
+	req.key = key;
+	r = origin_call(o->config.origin, &req);
+	if (r == -ENOENT || r == -ESTALE || (r == 0 && req.attr.size != object->size)) {
+		*moved = was_moved(o, n, key, object->etag);
+		return err_origin(-ESTALE);
+	}
+	if (r < 0)
+		return err_trace(r);
+	object->crc64 = req.attr.crc64;
+	object->has_crc64 = req.attr.has_crc64;
+	lock_scope(&o->lock);
+	if (strcmp(object->etag, n->stored.etag) == 0 && req.attr.has_crc64) {
+		n->stored.crc64 = req.attr.crc64;
+		n->stored.has_crc64 = true;
+	}
+	return 0;
+}
+
+static int base_object(struct output *o, struct node *n, struct patch_object *object)
+{
+	int r = -ESTALE;
+	bool moved = true;
+
+	for (int attempt = 0; moved && attempt < FETCH_TRIES_MAX; attempt++) {
+		moved = false;
+		r = ask_object(o, n, object, &moved);
+	}
+	return err_trace(r);
+}
+
+int store_base(struct output *o, struct node *n, struct content **out)
+{
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
+	struct patch_object object;
+	struct patch *patch = NULL;
+	struct content *c;
+	int r = base_object(o, n, &object);
+
+	if (r == 0)
+		r = patch_new(&object, true, &patch);
+	if (r == 0)
+		r = stage_create(o->stage, &c);
+	if (r < 0) {
+		patch_free(patch);
+		return err_trace(r);
+	}
+	content_set_patch(c, patch);
+	if (ftruncate(content_fd(c), (off_t)object.size) < 0) {
+		r = err_origin(-errno);
+		content_unpin(c);
+		content_put(c, 0);
+		return r;
+	}
+	if (n->mtime_ns > 0)
+		times[1] = (struct timespec){n->mtime_ns / 1000000000,
+					     n->mtime_ns % 1000000000};
+	futimens(content_fd(c), times);
+	*out = c;
+	return 0;
+}
+
+static int call_origin(void *output, struct origin_req *req)
+{
+	struct output *o = output;
+
+	return origin_call(o->config.origin, req);
+}
+
+int store_complete(struct output *o, struct node *n, struct content *c, uint64_t end)
+{
+	struct patch *p = content_patch(c);
+
+	for (int attempt = 0;; attempt++) {
+		_cleanup_(freep) char *key = NULL;
+		struct patch_object object;
+		uint64_t len = patch_len(p);
+		bool there;
+		int r = known_object(o, n, &key, &object);
+
+		if (r < 0)
+			return err_trace(r);
+		lock_take(&o->lock);
+		there = store_base_is_there(n, c);
+		lock_drop(&o->lock);
+		if (!there)
+			return err_origin(-ESTALE);
+		r = patch_fetch(p, content_fd(c), key, 0, end < len ? end : len,
+				call_origin, o);
+		if (r != -ENOENT && r != -ESTALE)
+			return err_trace(r);
+		if (attempt == FETCH_TRIES_MAX || !was_moved(o, n, key, object.etag))
+			return err_origin(-ESTALE);
+	}
 }

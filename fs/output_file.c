@@ -213,16 +213,72 @@ static int fetch_small(struct output_file *file)
 	int r = 0;
 
 	lock_take(&o->lock);
-	small = n->stored.key && n->stored.size <= OUTPUT_FETCH_MAX &&
+	small = n->stored.key && n->stored.size <= o->config.fetch_max &&
 		n->stored_change == file->stored_change;
 	lock_drop(&o->lock);
-	if (!small || !stage_has_room(o->stage, OUTPUT_FETCH_MAX))
+	if (!small || !stage_has_room(o->stage, o->config.fetch_max))
 		return 0;
 	pthread_rwlock_wrlock(&n->io);
 	if (!n->live)
 		r = content_prepare(o, n, 0);
 	pthread_rwlock_unlock(&n->io);
 	return err_trace(r);
+}
+
+/* One piece of what `off` begins: the file's own bytes, or the object's. Sets *got to what
+ * was read, 0 at the end, or returns TREE_E_WAIT. */
+static int read_piece(struct output_file *file, uint64_t off, char *p, size_t n,
+		      unsigned int flags, size_t *got)
+{
+	struct node *node = file->node;
+	uint64_t end = UINT64_MAX;
+	bool own = true;
+	ssize_t r = 0;
+	struct stat st;
+
+	*got = 0;
+	pthread_rwlock_rdlock(&node->io);
+	if (content_patch(node->live))
+		own = patch_has(content_patch(node->live), off, &end);
+	if (fstat(content_fd(node->live), &st) < 0)
+		r = -errno;
+	else if (off >= (uint64_t)st.st_size)
+		n = 0;
+	else if ((uint64_t)st.st_size - off < n)
+		n = (size_t)((uint64_t)st.st_size - off);
+	if (end - off < n)
+		n = (size_t)(end - off);
+	if (r == 0 && own)
+		r = io_pread(content_fd(node->live), p, n, off);
+	pthread_rwlock_unlock(&node->io);
+	if (r < 0)
+		return err_origin((int)r);
+	if (own || n == 0) {
+		*got = (size_t)r;
+		return 0;
+	}
+	if (flags & TREE_NOWAIT)
+		return TREE_E_WAIT;
+	return err_trace(store_read(file->output, file, off, p, n, got));
+}
+
+/* What is here and what is in the store, as one. */
+static int read_merged(struct output_file *file, uint64_t off, char *p, size_t n,
+		       unsigned int flags, size_t *got)
+{
+	size_t done = 0, piece;
+
+	while (done < n) {
+		int r = read_piece(file, off + done, p + done, n - done, flags, &piece);
+
+		if (r != 0)
+			return r;
+		if (piece == 0)
+			break;
+		done += piece;
+	}
+	*got = done;
+	return 0;
 }
 
 int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
@@ -232,14 +288,18 @@ int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
 	ssize_t r;
 
 	for (int attempt = 0; attempt < 2; attempt++) {
-		bool live;
+		bool live, sparse;
 
 		pthread_rwlock_rdlock(&node->io);
 		live = node->live;
-		r = live ? io_pread(content_fd(node->live), p, n, off) : 0;
+		sparse = live && content_is_sparse(node->live);
+		r = live && !sparse ? io_pread(content_fd(node->live), p, n, off) : 0;
 		pthread_rwlock_unlock(&node->io);
 		if (r < 0)
 			return err_trace((int)r);
+		/* While the file is open, `live` is exchanged but never taken away. */
+		if (sparse)
+			return err_trace(read_merged(file, off, p, n, flags, got));
 		if (live) {
 			*got = (size_t)r;
 			return 0;
@@ -280,6 +340,39 @@ static int begin_write(struct output_file *file, uint64_t off, unsigned int flag
 	}
 }
 
+/* The bytes of a file in use; io is held for reading. */
+static int write_bytes(struct node *n, uint64_t off, const void *p, size_t size)
+{
+	struct patch *patch = content_patch(n->live);
+	int r;
+
+	if (!patch)
+		r = io_pwrite(content_fd(n->live), p, size, off);
+	else
+		r = patch_write(patch, content_fd(n->live), p, size, off);
+	if (r == 0 && content_is_sparse(n->live))
+		content_measure(n->live, UINT64_MAX);
+	else if (r == 0)
+		content_grow(n->live, off + size);
+	return err_trace(r);
+}
+
+/* Behind every change: a version made meanwhile may have it or not. io is held. */
+static int note_changed(struct node *n, uint64_t off, uint64_t end)
+{
+	int r = 0;
+
+	if (off < atomic_load(&n->frozen)) {
+		if (content_patch(n->live))
+			r = patch_mark_late(content_patch(n->live), off, end);
+		else
+			atomic_store(&n->raced, true);
+	}
+	/* An acknowledgement in between has it, or comes again. */
+	atomic_store(&n->changed, true);
+	return err_trace(r);
+}
+
 /* A page that the kernel writes back starts with what was there before the bytes that were
  * appended. How many of those may not change and need not: a version on its way holds them,
  * and to write them again would first copy the whole file. */
@@ -287,10 +380,14 @@ static size_t frozen_prefix(struct node *n, uint64_t off, const void *p, size_t 
 {
 	char there[PAGE_BYTES];
 	size_t same = 0;
-	uint64_t frozen;
+	uint64_t frozen, end;
 
 	pthread_rwlock_rdlock(&n->io);
 	frozen = atomic_load(&n->frozen);
+	/* Bytes that are only in the store cannot be compared. */
+	if (n->live && content_is_sparse(n->live) &&
+	    (!patch_has(content_patch(n->live), off, &end) || end < frozen))
+		frozen = 0;
 	if (n->live && off < frozen && frozen - off < sizeof(there) &&
 	    frozen - off < size) {
 		same = (size_t)(frozen - off);
@@ -333,11 +430,9 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 		if ((file->flags & O_APPEND) && !(flags & TREE_AGAIN) &&
 		    fstat(content_fd(node->live), &st) == 0 && (uint64_t)st.st_size > at)
 			at = (uint64_t)st.st_size;
-		r = io_pwrite(content_fd(node->live), p, n, at);
-		if (r == 0)
-			content_grow(node->live, at + n);
-		/* Behind the write: an acknowledgement in between has it, or comes again. */
-		atomic_store(&node->changed, true);
+		r = write_bytes(node, at, p, n);
+		if (note_changed(node, at, at + n) < 0 && r == 0)
+			r = err_origin(-ENOMEM);
 		pthread_rwlock_unlock(&node->io);
 		kill_point("stage.write");
 		/* The disk filled up under us: once more, after what can be freed was. */
@@ -453,9 +548,44 @@ int output_fallocate(struct output_file *file, int mode, uint64_t off, uint64_t 
 		r = fallocate(content_fd(n->live), mode, (off_t)off, (off_t)len);
 	} while (r < 0 && errno == EINTR);
 	r = r < 0 ? err_origin(-errno) : 0;
-	atomic_store(&n->changed, true);
+	/* Without a mode it changes no byte, but the size. */
+	if (r == 0 && mode && content_patch(n->live))
+		r = patch_mark(content_patch(n->live), off, off + len);
+	if (note_changed(n, mode ? off : UINT64_MAX, off + len) < 0 && r == 0)
+		r = err_origin(-ENOMEM);
 	pthread_rwlock_unlock(&n->io);
-	return r;
+	return err_trace(r);
+}
+
+/* The staged file's holes are none where the object has bytes. `live` is sparse. Returns
+ * the offset, or -1 with errno. */
+static off_t seek_merged(struct node *n, uint64_t off, int whence)
+{
+	struct patch *p = content_patch(n->live);
+	int fd = content_fd(n->live);
+	bool begun = false;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -1;
+	for (; off < (uint64_t)st.st_size; begun = true) {
+		uint64_t end;
+		bool own = patch_has(p, off, &end);
+		off_t at;
+
+		if (!own && whence == SEEK_DATA)
+			return (off_t)off;
+		at = own ? lseek(fd, (off_t)off, whence) : -1;
+		if (at >= 0 && (uint64_t)at < end)
+			return at;
+		if (own && at < 0 && errno != ENXIO)
+			return -1;
+		off = end;
+	}
+	if (begun && whence == SEEK_HOLE)
+		return st.st_size;
+	errno = ENXIO;
+	return -1;
 }
 
 int output_lseek(struct output_file *file, uint64_t off, int whence, uint64_t *result)
@@ -467,7 +597,11 @@ int output_lseek(struct output_file *file, uint64_t off, int whence, uint64_t *r
 	pthread_rwlock_rdlock(&n->io);
 	if (n->live) {
 		/* The staged file's own position is nobody's. */
-		at = lseek(content_fd(n->live), (off_t)off, whence);
+		bool holes = whence == SEEK_DATA || whence == SEEK_HOLE;
+
+		at = holes && content_is_sparse(n->live)
+			     ? seek_merged(n, off, whence)
+			     : lseek(content_fd(n->live), (off_t)off, whence);
 		r = at < 0 ? -errno : 0;
 	} else if (whence != SEEK_DATA && whence != SEEK_HOLE) {
 		r = -EINVAL;
@@ -500,15 +634,21 @@ int output_backing_fd(struct output_file *file)
 	if (may_write(file->flags) && !stage_has_room(o->stage, PASS_ROOM))
 		return -ENOSPC;
 	pthread_rwlock_wrlock(&n->io);
-	/* The kernel does not tell of writes that have to drop privileges. */
-	if (!n->live ||
+	/* The one rule: the kernel gets a file only when all its bytes are here; what is
+	 * written behind our back to one with holes could not be told from them. And it
+	 * does not tell of writes that have to drop privileges. */
+	if (!n->live || content_is_sparse(n->live) ||
 	    (may_write(file->flags) && node_mode(o, n) & (S_ISUID | S_ISGID))) {
 		pthread_rwlock_unlock(&n->io);
 		return -ENODATA;
 	}
-	/* Someone may write anywhere, unseen: the version on its way keeps its bytes. */
-	if (n->random_writers > 0)
+	/* Someone may write anywhere, unseen: the version on its way keeps its bytes, and
+	 * what the file has in common with its object is a guess. */
+	if (n->random_writers > 0) {
 		r = content_prepare(o, n, 0);
+		if (r == 0 && content_patch(n->live))
+			patch_doubt(content_patch(n->live));
+	}
 	fd = r == 0 ? fcntl(content_fd(n->live), F_DUPFD_CLOEXEC, 0) : r;
 	if (r == 0 && fd < 0)
 		fd = err_origin(-errno);

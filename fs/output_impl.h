@@ -12,8 +12,9 @@
  *   output_name.c     names and attributes    output_dir.c     listings
  *   output_file.c     open files              output_content.c versions and their bytes
  *   output_fetch.c    what an object holds
- *   output_plan.c     what a node needs next  output_sync.c    doing it
- *   output_status.c   progress, drain, receipt
+ *   output_plan.c     what a node needs next  output_sync.c    when it is done
+ *   output_task.c     the request             output_result.c  what came of it
+ *   output_fetch.c    what an object holds    output_status.c  progress, drain, receipt
  *
  * Lock order: node->io -> output->lock -> journal, stage, uploader. No lock but node->io
  * is held across disk input or output, and none but node->io across a request; io is held
@@ -29,6 +30,7 @@
 #include "cache/journal.h"
 #include "cache/origin.h"
 #include "cache/origin_posix.h"
+#include "cache/patch.h"
 #include "cache/record.h"
 #include "cache/stage.h"
 #include "cache/uploader.h"
@@ -41,6 +43,7 @@
 #define OUTPUT_RETAIN_MAX 256          /* staged files kept for the next open … */
 #define OUTPUT_RETAIN_BYTES (1u << 30) /* … and their bytes */
 #define OUTPUT_FETCH_MAX (4u << 20)    /* smaller objects are read whole, and verified */
+#define OUTPUT_COPY_SIZE (64u << 20)   /* copied within the store by one request */
 #define OUTPUT_RECEIPT_MAX 1000000     /* files that a receipt names one by one */
 
 /* The object that holds a node's content. */
@@ -60,7 +63,8 @@ struct resume {
 	char upload_id[ORIGIN_UPLOAD_ID_MAX]; /* "": it may exist, its id is not known */
 	uint64_t version, size, part_size;
 	int64_t begun_ns;
-	struct origin_part *parts; /* acknowledged ones, in no order */
+	bool ending;               /* all parts are recorded; it may be complete */
+	struct upload_sent *parts; /* acknowledged ones, in no order */
 	size_t part_count;
 };
 
@@ -102,8 +106,11 @@ struct node {
 	struct content *live;    /* what reads and writes see; pinned while opens > 0 */
 	atomic_bool changed;     /* live differs from the acknowledged version */
 	_Atomic uint64_t frozen; /* bytes of live that belong to a version on its way */
+	atomic_bool raced;       /* a write met the acknowledgement of the version */
 	struct content *acked;   /* the version that is to reach the store; NULL: it has.
 				  Carried: never the same as `live` */
+	struct patch *recovered; /* of `acked`, while the journal is replayed … */
+	bool sparse_lost;        /* … and whether it needs one */
 	uint64_t acked_size;
 	bool unsettled; /* `live` is the store's or has a copy, the durable journal still
 			   names it */
@@ -319,6 +326,14 @@ int store_attributes(struct output *o, struct node *n, unsigned int flags);
 int store_read(struct output *o, struct output_file *file, uint64_t off, void *p,
 	       size_t n, size_t *got);
 int store_fetch(struct output *o, struct node *n, struct content **out);
+/* A staged file that stands for the node's object without holding its bytes. Only where
+ * store_has_base() (lock held) says so. */
+bool store_has_base(struct output *o, const struct node *n);
+int store_base(struct output *o, struct node *n, struct content **out);
+/* Brings home what the first `end` bytes of a sparse content lack; pinned. */
+int store_complete(struct output *o, struct node *n, struct content *c, uint64_t end);
+/* Whether what a sparse content lacks can still be had. Lock held. */
+bool store_base_is_there(const struct node *n, struct content *c);
 
 /* ---- output_name.c ---------------------------------------------------------------------- */
 
@@ -344,6 +359,22 @@ void content_update_frozen(struct node *n);                   /* lock held */
 void content_drop_retained(struct output *o, struct node *n); /* lock held */
 /* Keeps the bytes of a closed, delivered file for whoever opens it next. Lock held. */
 void content_retain(struct output *o, struct node *n);
+/* ---- output_patch.c: contents and their object ------------------------------------------ */
+
+/* Makes something live of a file whose bytes are in the store, or nowhere yet; io is held
+ * for writing. */
+int content_make_live(struct output *o, struct node *n);
+/* As ftruncate(2), of a sparse `live`. */
+int content_truncate_sparse(struct output *o, struct node *n, uint64_t size);
+/* A sparse file of too many pieces gets what it lacks, durably. */
+int content_unscatter(struct output *o, struct node *n, struct content *c);
+/* `copy` was made of `from` while the object of both may have become another. Lock held. */
+void content_follow_rebase(struct content *copy, struct content *from);
+/* The node's object is `n->stored` now and was `etag`, with the same bytes where the
+ * contents refer to it. Lock held. */
+void content_rebase(struct node *n, const char *etag);
+/* Its object holds the first n->stored.size bytes of `c`. Lock held. */
+void content_remember(struct output *o, struct node *n, struct content *c);
 /* Waits for space as long as the uploader may free some. -ENOSPC. */
 int content_wait_room(struct output *o, uint64_t n);
 /* A new staged file, pinned; waits for space likewise. */
@@ -360,12 +391,16 @@ enum sync_op {
 	SYNC_META,    /* attributes: copy onto itself */
 	SYNC_DELETE,
 	SYNC_FETCH,   /* bring the content home: its key is in someone's way */
+	SYNC_FILL,    /* … what a sparse content lacks of it */
+	SYNC_FINISH,  /* complete an upload that was superseded but may be complete */
 	SYNC_ABANDON, /* give up an unfinished multipart upload */
 	SYNC_OP_N
 };
 const char *sync_op_name(enum sync_op op);
 enum sync_op plan_node(struct output *o, struct node *n,
 		       char key[static PATH_KEY_MAX + 1]);
+/* Whether bytes of its contents are only in the object that it has in the store. */
+bool plan_needs_object(const struct node *n);
 /* Whether the journal must know the node, by its own state. */
 bool plan_is_dirty(const struct node *n);
 

@@ -37,13 +37,44 @@ static void encode_resume(struct buf *b, const struct node *n)
 	for (size_t i = 0; i < u->part_count; i++) {
 		struct record part = {.type = RECORD_PART,
 				      .ino = n->ino,
-				      .part = u->parts[i].number,
-				      .size = u->parts[i].size,
-				      .crc64 = u->parts[i].crc64,
-				      .etag = u->parts[i].etag};
+				      .part = u->parts[i].part.number,
+				      .size = u->parts[i].part.size,
+				      .crc64 = u->parts[i].part.crc64,
+				      .etag = u->parts[i].part.etag,
+				      .off = u->parts[i].off};
 
 		record_encode(b, &part);
 	}
+	if (u->ending) {
+		struct record ending = {.type = RECORD_ENDING, .ino = n->ino};
+
+		record_encode(b, &ending);
+	}
+}
+
+/* What the acknowledged content has of its own. */
+static void encode_ranges(struct buf *b, const struct node *n)
+{
+	struct patch *p = content_patch(n->acked);
+	struct patch_object object;
+	struct ranges own;
+	struct record r = {.type = RECORD_RANGES,
+			   .ino = n->ino,
+			   .content = content_id(n->acked),
+			   .own = &own};
+
+	if (patch_own(p, &own) < 0) {
+		b->failed = true;
+		return;
+	}
+	patch_object(p, &object);
+	r.flags = object.has_crc64 ? RECORD_RANGES_CRC : 0;
+	r.size = object.size;
+	r.crc64 = object.crc64;
+	r.etag = object.etag;
+	r.len = patch_len(p);
+	record_encode(b, &r);
+	ranges_fini(&own);
 }
 
 void log_data(struct buf *b, const struct node *n)
@@ -59,6 +90,7 @@ void log_data(struct buf *b, const struct node *n)
 
 static void encode_node(struct buf *b, const struct node *n)
 {
+	bool sparse = n->acked && content_is_sparse(n->acked);
 	struct record r = {.type = RECORD_NODE,
 			   .ino = n->ino,
 			   .kind = n->kind,
@@ -83,7 +115,8 @@ static void encode_node(struct buf *b, const struct node *n)
 		  (n->meta_dirty ? RECORD_META_DIRTY : 0) |
 		  (n->marker ? RECORD_MARKER : 0) |
 		  (n->stored.key ? RECORD_HAS_STORED : 0) |
-		  (n->stored.has_crc64 ? RECORD_STORED_CRC : 0);
+		  (n->stored.has_crc64 ? RECORD_STORED_CRC : 0) |
+		  (sparse ? RECORD_SPARSE : 0);
 	if (n->acked && content_carried(n->acked)) {
 		r.flags |= RECORD_CARRIED;
 	} else if (n->acked) {
@@ -93,6 +126,8 @@ static void encode_node(struct buf *b, const struct node *n)
 	}
 	r.content_size = n->acked ? n->acked_size : 0;
 	record_encode(b, &r);
+	if (sparse)
+		encode_ranges(b, n);
 	if (n->resume)
 		encode_resume(b, n);
 }
@@ -235,6 +270,8 @@ static int replay_node(struct output *o, const struct record *r)
 	n->lookups = r->flags & RECORD_LINKED ? r->parent : 0;
 	n->journaled = true;
 	resume_free(n); /* its records follow again */
+	n->recovered = patch_free(n->recovered);
+	n->sparse_lost = r->flags & RECORD_SPARSE;
 	e = replay_strings(n, r);
 	if (e < 0)
 		return err_trace(e);
@@ -285,7 +322,7 @@ static int replay_begin(struct node *n, const struct record *r)
 static int replay_part(struct node *n, const struct record *r)
 {
 	struct resume *u = n->resume;
-	struct origin_part *grown;
+	struct upload_sent *grown;
 
 	if (!u || u->part_count >= ORIGIN_PART_COUNT_MAX)
 		return 0;
@@ -297,11 +334,37 @@ static int replay_part(struct node *n, const struct record *r)
 	if (!grown)
 		return err_origin(-ENOMEM);
 	u->parts = grown;
-	grown[u->part_count] = (struct origin_part){
-		.number = r->part, .size = r->size, .crc64 = r->crc64};
-	snprintf(grown[u->part_count].etag, ORIGIN_ETAG_MAX, "%s", r->etag);
+	grown[u->part_count] = (struct upload_sent){
+		.part = {.number = r->part, .size = r->size, .crc64 = r->crc64},
+		.off = r->off};
+	/* Written before parts could differ in size. */
+	if (r->off == UINT64_MAX)
+		grown[u->part_count].off = (r->part - 1) * u->part_size;
+	snprintf(grown[u->part_count].part.etag, ORIGIN_ETAG_MAX, "%s", r->etag);
 	u->part_count++;
 	return 0;
+}
+
+static int replay_ranges(struct node *n, const struct record *r)
+{
+	struct patch_object object = {.size = r->size,
+				      .crc64 = r->crc64,
+				      .has_crc64 = r->flags & RECORD_RANGES_CRC};
+	struct ranges own = {0};
+	int e = 0;
+
+	snprintf(object.etag, sizeof(object.etag), "%s", r->etag);
+	for (uint32_t i = 0; i < r->range_count && e == 0; i++) {
+		struct range range = record_range(r, i);
+
+		e = ranges_add(&own, range.off, range.end);
+	}
+	n->recovered = patch_free(n->recovered);
+	/* `pending_seq` is the content's id for now. */
+	if (e == 0 && n->pending_seq == r->content)
+		e = patch_restore(&object, r->len, &own, &n->recovered);
+	ranges_fini(&own);
+	return e == -EINVAL ? 0 : err_trace(e);
 }
 
 int log_replay(void *output, const struct record *r)
@@ -326,6 +389,12 @@ int log_replay(void *output, const struct record *r)
 		return err_trace(replay_begin(n, r));
 	case RECORD_PART:
 		return err_trace(replay_part(n, r));
+	case RECORD_RANGES:
+		return err_trace(replay_ranges(n, r));
+	case RECORD_ENDING:
+		if (n->resume)
+			n->resume->ending = true;
+		return 0;
 	default:
 		resume_free(n);
 		return 0;
@@ -380,12 +449,19 @@ static int tie_to_parent(struct output *o, struct node *n, uint64_t parent_ino)
 /* id 0: the journal carries the bytes. */
 static int adopt_content(struct output *o, struct node *n, uint64_t id)
 {
-	int r = id         ? stage_adopt(o->stage, id, n->acked_size, &n->acked)
+	/* Without the list of what it holds, its holes would pass for zeros. */
+	bool lacks = n->sparse_lost && !n->recovered;
+	int r = lacks      ? -EBADMSG
+		: id       ? stage_adopt(o->stage, id, n->acked_size, &n->acked)
 		: n->acked ? 0
 			   : -ENODATA;
 
 	if (r == 0) {
 		n->size = n->acked_size;
+		if (id && n->recovered && !content_patch(n->acked)) {
+			content_set_patch(n->acked, n->recovered);
+			n->recovered = NULL;
+		}
 		return 0;
 	}
 	if (r == -ENOMEM || r == -EMFILE || r == -EACCES)

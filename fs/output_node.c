@@ -329,6 +329,7 @@ void node_free(struct output *o, struct node *n)
 	content_put(live, n->seq);
 	content_put(acked, n->seq);
 	resume_free(n);
+	patch_free(n->recovered);
 	pthread_rwlock_destroy(&n->io);
 	free(n->name);
 	free(n->target);

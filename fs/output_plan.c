@@ -19,7 +19,8 @@
 	4096 /* nodes that wait for each other in a row; longer is a cycle too */
 
 static const char *const op_names[] = {
-	"none", "later", "content", "small", "copy", "meta", "delete", "fetch", "abandon",
+	"none",   "later", "content", "small",  "copy",    "meta",
+	"delete", "fetch", "fill",    "finish", "abandon",
 };
 static_assert(sizeof(op_names) / sizeof(*op_names) == SYNC_OP_N, "sync operations");
 
@@ -46,14 +47,20 @@ bool plan_is_dirty(const struct node *n)
 	}
 }
 
+bool plan_needs_object(const struct node *n)
+{
+	return (n->acked && content_is_sparse(n->acked)) ||
+	       (n->live && n->opens > 0 && content_is_sparse(n->live));
+}
+
 /* The linked node whose only copy is the object at `key`, if any. */
 static struct node *only_copy_at(struct output *o, const struct node *n, const char *key)
 {
 	struct node *m = node_claim(o, key);
 
-	if (!m || m == n || !m->parent || m->acked || m->kind != RECORD_FILE)
+	if (!m || m == n || !m->parent || m->kind != RECORD_FILE)
 		return NULL;
-	return m;
+	return !m->acked || plan_needs_object(m) ? m : NULL;
 }
 
 /* Whether waiting for `m` to move out of the way would be waiting for ourselves. */
@@ -81,9 +88,10 @@ static enum sync_op key_in_the_way(struct output *o, struct node *n, const char 
 	m = only_copy_at(o, n, key);
 	if (!m)
 		return SYNC_NONE;
-	if (n->stored.key && !n->acked && waits_for_itself(o, n, m))
-		return SYNC_FETCH;
-	return SYNC_LATER;
+	if (!n->stored.key || sync_key_busy(o, n->stored.key) ||
+	    (n->acked && !plan_needs_object(n)) || !waits_for_itself(o, n, m))
+		return SYNC_LATER;
+	return plan_needs_object(n) ? SYNC_FILL : SYNC_FETCH;
 }
 
 static enum sync_op plan_vanishing(struct output *o, struct node *n)
@@ -121,8 +129,11 @@ static enum sync_op plan_file(struct output *o, struct node *n, const char *key)
 	if (n->acked) {
 		if (n->writers > 0 && !n->publish)
 			return SYNC_LATER;
+		if (plan_needs_object(n) && n->stored.key &&
+		    sync_key_busy(o, n->stored.key))
+			return SYNC_LATER;
 		way = key_in_the_way(o, n, key);
-		return way == SYNC_NONE ? SYNC_CONTENT : SYNC_LATER;
+		return way == SYNC_NONE ? SYNC_CONTENT : way;
 	}
 	if (!n->stored.key)
 		return SYNC_NONE;
@@ -148,6 +159,17 @@ static bool resume_is_stale(const struct node *n, const char *key)
 	       strcmp(n->resume->key, key) != 0;
 }
 
+/* The upload may be complete, and then it has replaced the object that our contents need
+ * bytes of. Its end alone can tell: with the parts that were recorded, whatever a plan
+ * would say today. */
+static bool is_to_be_finished(const struct node *n)
+{
+	const struct resume *u = n->resume;
+
+	return u->ending && n->parent && n->stored.key && plan_needs_object(n) &&
+	       strcmp(u->key, n->stored.key) == 0;
+}
+
 enum sync_op plan_node(struct output *o, struct node *n,
 		       char key[static PATH_KEY_MAX + 1])
 {
@@ -155,6 +177,8 @@ enum sync_op plan_node(struct output *o, struct node *n,
 	key[0] = '\0';
 	if (n->parent && node_key(n, key) < 0)
 		return SYNC_LATER; /* node_link() refuses such names */
+	if (n->resume && is_to_be_finished(n))
+		return sync_key_busy(o, n->resume->key) ? SYNC_LATER : SYNC_FINISH;
 	if (n->resume && resume_is_stale(n, key))
 		return SYNC_ABANDON;
 	if (!n->parent || n->kind == RECORD_GARBAGE)

@@ -78,8 +78,10 @@ static int moved_to_key(struct output *o, struct task *t, struct buf *b)
 {
 	struct node *n = t->node, *former = node_claim(o, t->key);
 	_cleanup_(freep) char *old = NULL;
+	char etag[ORIGIN_ETAG_MAX];
 	int r;
 
+	memcpy(etag, n->stored.etag, sizeof(etag));
 	if (n->stored.key && strcmp(n->stored.key, t->key) != 0) {
 		old = strdup(n->stored.key);
 		if (!old)
@@ -88,6 +90,8 @@ static int moved_to_key(struct output *o, struct task *t, struct buf *b)
 	if (former && former != n)
 		node_hold(former);
 	r = node_set_stored(o, n, t->key, &t->job.attr);
+	if (r == 0 && etag[0])
+		content_rebase(n, etag);
 	n->maybe_sent = false;
 	if (r == 0 && old)
 		r = sync_make_garbage(o, b, old);
@@ -101,6 +105,25 @@ static int moved_to_key(struct output *o, struct task *t, struct buf *b)
 	return err_trace(r);
 }
 
+/* What of the node's files is in the store now: the next version need not send it. */
+static void remember(struct output *o, struct task *t)
+{
+	struct node *n = t->node;
+	struct content *c = t->content;
+
+	/* Finished from what was recorded. */
+	if (!c && n->version == t->version)
+		c = n->acked;
+	if (c)
+		content_remember(o, n, c);
+	if (!c || !n->live || n->live == c || !n->passthrough)
+		return;
+	/* The version was a copy; what the writers have done to the file since is unseen. */
+	content_remember(o, n, n->live);
+	if (content_patch(n->live) && !content_is_sparse(n->live))
+		patch_doubt(content_patch(n->live));
+}
+
 static int content_stored(struct output *o, struct task *t, struct buf *b,
 			  struct content **drop)
 {
@@ -110,6 +133,7 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 	if (r < 0)
 		return err_trace(r);
 	n->stored.version = t->version;
+	remember(o, t);
 	n->meta_dirty = n->meta_change != t->meta_change;
 	if (n->resume)
 		resume_free(n);
@@ -185,6 +209,11 @@ static int apply(struct output *o, struct task *t, struct buf *b, struct content
 	case SYNC_CONTENT:
 		r = content_stored(o, t, b, drop);
 		break;
+	case SYNC_FINISH:
+		r = content_stored(o, t, b, drop);
+		break;
+	case SYNC_FILL:
+		break;
 	case SYNC_SMALL:
 		r = moved_to_key(o, t, b);
 		n->meta_dirty = n->meta_change != t->meta_change;
@@ -237,6 +266,9 @@ static void failed(struct output *o, struct task *t, struct buf *b)
 
 	if (r == -ECANCELED)
 		return;
+	/* It was not completed, or it cannot be: let it be abandoned. */
+	if (t->op == SYNC_FINISH && !origin_is_transient(r) && n->resume)
+		n->resume->ending = false;
 	if (moving && r == -ENOENT) {
 		vanish(o, n, b);
 		return;

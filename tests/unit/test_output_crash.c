@@ -30,6 +30,8 @@
 
 #define PART (64 << 10)
 #define LARGE (3 * PART + 100)
+#define BASE (8 * PART)
+#define BASE_MAX (BASE + 3000)
 
 static const struct output_owner me = {1000, 1000};
 
@@ -51,6 +53,8 @@ static const char *const points[] = {
 	"multi.id.recorded",
 	"multi.part.before",
 	"multi.part.acked",
+	"multi.copy.before",
+	"multi.copy.acked",
 	"multi.end.before",
 	"multi.end.acked",
 	"copy.before",
@@ -66,13 +70,40 @@ struct place {
 	char dir[64], store[80], state[80];
 };
 
+static void fill(char *p, size_t n, char seed)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (char)(seed + (i % 251) + i / 4096);
+}
+
+/* The object "base" of which two stretches are changed; returns its size. */
+static size_t fill_base(char *p, char version)
+{
+	fill(p, BASE, 'x');
+	if (version >= '1')
+		fill(p + 2 * PART + 100, 5000, 'y');
+	if (version < '2')
+		return BASE;
+	fill(p + 10, 20, 'z');
+	fill(p + BASE, BASE_MAX - BASE, 'z');
+	return BASE_MAX;
+}
+
 static void make_place(struct place *p)
 {
+	_cleanup_(freep) char *data = malloc(BASE_MAX);
+	char path[128];
+	int fd;
+
 	snprintf(p->dir, sizeof(p->dir), "/tmp/sluice-crash.XXXXXX");
 	assert_non_null(mkdtemp(p->dir));
 	snprintf(p->store, sizeof(p->store), "%s/store", p->dir);
 	snprintf(p->state, sizeof(p->state), "%s/state", p->dir);
 	assert_int_equal(mkdir(p->store, 0700), 0);
+	snprintf(path, sizeof(path), "%s/base", p->store);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(io_pwrite(fd, data, fill_base(data, '0'), 0), 0);
+	close(fd);
 }
 
 /* Returns NULL when it cannot start (the child dies of that). */
@@ -81,6 +112,7 @@ static struct output *begin(const struct place *p, struct origin **origin)
 	struct output_config config = {.state_dir = p->state,
 				       .ttl_ms = 60000,
 				       .part_size = PART,
+				       .fetch_max = PART,
 				       .upload_parallel = 4};
 	struct why why = {""};
 	struct output *o;
@@ -112,10 +144,28 @@ static void say(int pipe, char step)
 		}                                                                        \
 	} while (0)
 
-static void fill(char *p, size_t n, char seed)
+/* Changes two stretches of an object that is only in the store. */
+static void patch_base(struct output *o, uint64_t seconds, int pipe)
 {
-	for (size_t i = 0; i < n; i++)
-		p[i] = (char)(seed + (i % 251) + i / 4096);
+	_cleanup_(freep) char *data = malloc(BASE_MAX);
+	struct output_file *f;
+	struct tree_attr attr;
+
+	must(output_lookup(o, TREE_ROOT, "base", 0, &attr));
+	must(output_open(o, attr.ino, O_RDWR, 0, &f));
+	fill_base(data, '2');
+	must(output_write(f, 2 * PART + 100, data + 2 * PART + 100, 5000, 0));
+	must(output_flush(f));
+	say(pipe, '1'); /* base = 1 */
+	output_release(f);
+	must(output_drain(o, seconds, NULL));
+	must(output_open(o, attr.ino, O_RDWR, 0, &f));
+	must(output_write(f, 10, data + 10, 20, 0));
+	must(output_write(f, BASE, data + BASE, BASE_MAX - BASE, 0));
+	must(output_flush(f));
+	say(pipe, '2'); /* base = 2 */
+	output_release(f);
+	output_forget(o, attr.ino, 1);
 }
 
 static void write_file(struct output *o, uint64_t dir, const char *name, char seed,
@@ -145,6 +195,7 @@ static void story(const struct place *p, int pipe)
 
 	if (!o)
 		_exit(5);
+	patch_base(o, seconds, pipe);
 	must(output_mkdir(o, TREE_ROOT, "d", 0755, me, &d));
 	write_file(o, d.ino, "small", 'a', 5000);
 	say(pipe, 'a'); /* d/small = a */
@@ -225,6 +276,21 @@ static const char *describe_death(void)
 	return text;
 }
 
+static char version_of_base(struct origin *origin)
+{
+	_cleanup_(buf_fini) struct buf got = BUF_INIT;
+	_cleanup_(freep) char *want = malloc(BASE_MAX);
+
+	assert_int_equal(lib_get(origin, "base", 0, ORIGIN_TO_END, NULL, &got), 0);
+	for (char version = '0'; version <= '2'; version++) {
+		size_t n = fill_base(want, version);
+
+		if (got.len == n && memcmp(got.data, want, n) == 0)
+			return version;
+	}
+	return '?';
+}
+
 static void expect_one_of(const char *what, char got, const char *allowed)
 {
 	if (!strchr(allowed, got))
@@ -240,6 +306,10 @@ static void compare(struct origin *origin, char last)
 	char large = version_of(origin, "large");
 	char tmp = version_of(origin, "tmp");
 
+	expect_one_of("base", version_of_base(origin),
+		      last >= '2'   ? "2"
+		      : last >= '1' ? "12"
+				    : "012");
 	expect_one_of("tmp", tmp, last >= 'e' ? "-" : "-e");
 	expect_one_of("last", version_of(origin, "last"), last >= 'g' ? "g" : "-g");
 	if (last >= 'h')
@@ -262,12 +332,12 @@ static void compare(struct origin *origin, char last)
 	}
 }
 
-/* Runs the story until its death. Returns the last promise, '@' for none; sets *killed,
+/* Runs the story until its death. Returns the last promise, '0' for none; sets *killed,
  * and with death.call *calls, the system calls that were counted. */
 static char run(const struct place *p, bool *killed, uint64_t *calls)
 {
 	const char *point = death.point;
-	char last = '@', step;
+	char last = '0', step;
 	int pipes[2], status;
 	pid_t pid;
 

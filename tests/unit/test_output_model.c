@@ -27,6 +27,8 @@
 
 #define PART (16 << 10)
 #define SIZE_MAX_WRITE (3 * PART)
+#define FETCH_MAX 6000 /* larger objects are changed without being fetched */
+#define PART_MIN 2000
 #define NAMES 4
 
 static const struct output_owner me = {1000, 1000};
@@ -55,10 +57,12 @@ static void start(struct model *m)
 				       .state_dir = m->state,
 				       .ttl_ms = 60000,
 				       .part_size = PART,
+				       .fetch_max = FETCH_MAX,
 				       .upload_parallel = 4,
 				       .publish_interval_ms = 20};
 	struct why why = {""};
 
+	m->origin->part_size_min = PART_MIN;
 	if (output_new(&config, &m->o, &why) < 0)
 		fail_msg("%s", why.text);
 }
@@ -72,6 +76,7 @@ static void set_up(struct model *m, uint64_t seed)
 	snprintf(m->plain, sizeof(m->plain), "%s/plain", m->dir);
 	assert_int_equal(mkdir(m->plain, 0700), 0);
 	assert_int_equal(mem_origin_new(&m->mem), 0);
+	m->mem->part_size_min = PART_MIN;
 	assert_int_equal(fault_origin_new(m->mem, &m->origin), 0);
 	start(m);
 }
@@ -175,12 +180,29 @@ static int open_ours(struct model *m, const char *path, int flags, struct output
 	return r;
 }
 
+/* A range through the open file, whose other bytes may be in the store only. */
+static void compare_range(struct model *m, struct output_file *f, int fd)
+{
+	uint64_t off = pick(m, SIZE_MAX_WRITE);
+	size_t n = pick(m, SIZE_MAX_WRITE), got = 0;
+	_cleanup_(freep) char *want = malloc(n + 1);
+	_cleanup_(freep) char *have = malloc(n + 1);
+	ssize_t r = io_pread(fd, want, n, off);
+
+	assert_true(r >= 0);
+	same(m, output_read(f, off, have, n, 0, &got), 0);
+	if (got != (size_t)r || memcmp(want, have, got) != 0)
+		fail_msg("seed %llu step %d: %s: a read of %zu bytes at %llu differs",
+			 (unsigned long long)m->seed, m->step, m->last, n,
+			 (unsigned long long)off);
+}
+
 static void do_write(struct model *m)
 {
 	static const int modes[] = {O_CREAT | O_TRUNC, O_CREAT, O_CREAT | O_APPEND, 0};
-	int flags = modes[pick(m, 4)] | O_WRONLY;
+	int flags = modes[pick(m, 4)] | O_RDWR;
 	size_t n = pick(m, 4) ? pick(m, 200) : pick(m, SIZE_MAX_WRITE);
-	uint64_t off = flags & O_APPEND ? 0 : pick(m, 300), times = 1 + pick(m, 2);
+	uint64_t off = pick(m, pick(m, 2) ? 300 : SIZE_MAX_WRITE), times = 1 + pick(m, 2);
 	_cleanup_(freep) char *data = malloc(n + 1);
 	struct output_file *f = NULL;
 	char path[64], plain[160];
@@ -205,6 +227,10 @@ static void do_write(struct model *m)
 		same(m, output_write(f, off, data, n, 0), 0);
 		if (pick(m, 3) == 0)
 			same(m, output_fsync(f, false), 0);
+		if (pick(m, 3) == 0)
+			compare_range(m, f, fd);
+		if (pick(m, 4) == 0)
+			off = pick(m, SIZE_MAX_WRITE);
 	}
 	if (fd < 0)
 		return;
@@ -217,7 +243,7 @@ static void do_truncate(struct model *m)
 {
 	struct tree_attr attr;
 	char path[64], plain[160];
-	uint64_t size = pick(m, 400);
+	uint64_t size = pick(m, pick(m, 2) ? 400 : SIZE_MAX_WRITE);
 	int r, want;
 
 	random_path(m, path);
@@ -302,10 +328,10 @@ static void do_mkdir(struct model *m)
 /* Requests of a kind fail for a while, before or after they took effect. */
 static void do_fault(struct model *m)
 {
-	static const enum origin_op ops[] = {ORIGIN_PUT,        ORIGIN_COPY,
-					     ORIGIN_DELETE,     ORIGIN_MULTI_BEGIN,
-					     ORIGIN_MULTI_PART, ORIGIN_MULTI_END};
-	struct fault_rule rule = {.op = ops[pick(m, 6)],
+	static const enum origin_op ops[] = {
+		ORIGIN_PUT,        ORIGIN_COPY,      ORIGIN_DELETE,    ORIGIN_MULTI_BEGIN,
+		ORIGIN_MULTI_PART, ORIGIN_MULTI_END, ORIGIN_MULTI_COPY};
+	struct fault_rule rule = {.op = ops[pick(m, 7)],
 				  .count = 1 + (unsigned)pick(m, 2),
 				  .error = -ECONNRESET,
 				  .after = pick(m, 2)};
@@ -460,7 +486,7 @@ static void run(uint64_t seed, int steps)
 			do_fault(&m);
 		else if (dice < 98)
 			settle(&m);
-		else {
+		if (dice >= 97) {
 			snprintf(m.last, sizeof(m.last), "restart");
 			m.o = output_free(m.o);
 			start(&m);
