@@ -313,6 +313,9 @@ int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
 				return err_trace(e);
 		}
 	}
+	/* What was written is lost; what the object has is another version. */
+	if (node->error)
+		return err_origin(node->error);
 	return err_trace(store_read(file->output, file, off, p, n, got));
 }
 

@@ -23,6 +23,10 @@
 #include "fs/handover.h"
 #include "fs/output_impl.h"
 
+/* With the number of a staged file: it has holes. Which they are the journal knows, of the
+ * acknowledged version only. */
+#define LIVE_SPARSE (1ull << 63)
+
 static void describe(const struct node *n, struct handover_attr *a)
 {
 	*a = (struct handover_attr){.kind = (uint32_t)n->kind,
@@ -61,10 +65,14 @@ void kept_place(struct output *o, struct node *n)
 					n->parent ? n->name : NULL);
 }
 
-void kept_live(struct node *n, const struct content *live)
+void kept_live(struct node *n, struct content *live)
 {
+	uint64_t id = live && n->opens > 0 ? content_id(live) : 0;
+
+	if (id && content_is_sparse(live))
+		id |= LIVE_SPARSE;
 	if (n->kept)
-		atomic_store(&n->kept->live, live && n->opens > 0 ? content_id(live) : 0);
+		atomic_store(&n->kept->live, id);
 }
 
 void kept_lookups(struct output *o, struct node *n)
@@ -140,7 +148,8 @@ int handover_restore_contents(struct output *o)
 
 		if (!ino || !id || !is_open(h, ino))
 			continue;
-		r = stage_adopt(o->stage, id, STAGE_WHOLE, &o->restored[i]);
+		r = stage_adopt(o->stage, id & ~LIVE_SPARSE, STAGE_WHOLE,
+				&o->restored[i]);
 		if (r < 0)
 			log_error("an open file lost its staged file inode=%llu error=%s",
 				  (unsigned long long)ino, strerror(-r));
@@ -225,6 +234,20 @@ static void drop_node(struct output *o, struct handover_node *k, struct node *n)
 	}
 }
 
+/* A file with holes that the journal does not know cannot go on: they would pass for
+ * zeros. */
+static void restore_live(struct node *n, struct content *live, uint64_t id)
+{
+	if (!(id & LIVE_SPARSE) || content_patch(live)) {
+		n->live = live;
+		return;
+	}
+	log_error("an open file lost what was written and not acknowledged inode=%llu",
+		  (unsigned long long)n->ino);
+	content_put(live, 0);
+	n->error = -EIO;
+}
+
 int handover_restore_nodes(struct output *o)
 {
 	struct handover *h = o->config.handover;
@@ -263,7 +286,7 @@ int handover_restore_nodes(struct output *o)
 		n->lookups = atomic_load(&k->lookups);
 		n->kept = k;
 		if (o->restored[i]) {
-			n->live = o->restored[i];
+			restore_live(n, o->restored[i], atomic_load(&k->live));
 			o->restored[i] = NULL;
 		} else if (!n->journaled && !n->children && n->kind == RECORD_FILE &&
 			   !n->stored.key) {

@@ -273,7 +273,7 @@ void node_look(struct output *o, struct node *n, int64_t by);
 
 void kept_attr(struct node *n);
 void kept_place(struct output *o, struct node *n);
-void kept_live(struct node *n, const struct content *live); /* before the old one goes */
+void kept_live(struct node *n, struct content *live); /* before the old one goes */
 void kept_lookups(struct output *o, struct node *n);
 void kept_forget(struct output *o, struct node *n);
 void kept_next_ino(struct output *o);

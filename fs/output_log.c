@@ -319,29 +319,40 @@ static int replay_begin(struct node *n, const struct record *r)
 	return 0;
 }
 
-static int replay_part(struct node *n, const struct record *r)
+/* The place of a part: a new one, or that of the same number (the journal and its tail both
+ * have it, or it was sent again). */
+static struct upload_sent *part_place(struct resume *u, uint32_t number)
 {
-	struct resume *u = n->resume;
 	struct upload_sent *grown;
 
-	if (!u || u->part_count >= ORIGIN_PART_COUNT_MAX)
-		return 0;
 	for (size_t i = u->part_count; i-- > 0;) {
-		if (u->parts[i].number == r->part)
-			return 0; /* the journal and its tail both have it */
+		if (u->parts[i].part.number == number)
+			return &u->parts[i];
 	}
 	grown = realloc(u->parts, (u->part_count + 1) * sizeof(*grown));
 	if (!grown)
-		return err_origin(-ENOMEM);
+		return NULL;
 	u->parts = grown;
-	grown[u->part_count] = (struct upload_sent){
+	return &grown[u->part_count++];
+}
+
+static int replay_part(struct node *n, const struct record *r)
+{
+	struct resume *u = n->resume;
+	struct upload_sent *sent;
+
+	if (!u || u->part_count >= ORIGIN_PART_COUNT_MAX)
+		return 0;
+	sent = part_place(u, r->part);
+	if (!sent)
+		return err_origin(-ENOMEM);
+	*sent = (struct upload_sent){
 		.part = {.number = r->part, .size = r->size, .crc64 = r->crc64},
 		.off = r->off};
 	/* Written before parts could differ in size. */
 	if (r->off == UINT64_MAX)
-		grown[u->part_count].off = (r->part - 1) * u->part_size;
-	snprintf(grown[u->part_count].part.etag, ORIGIN_ETAG_MAX, "%s", r->etag);
-	u->part_count++;
+		sent->off = (r->part - 1) * u->part_size;
+	snprintf(sent->part.etag, ORIGIN_ETAG_MAX, "%s", r->etag);
 	return 0;
 }
 

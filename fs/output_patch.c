@@ -90,6 +90,7 @@ static bool install(struct output *o, struct node *n, struct content *c)
 		content_put(c, 0);
 		return false;
 	}
+	kept_live(n, c);
 	n->live = c;
 	n->unsettled = false;
 	if (n->opens == 0)
