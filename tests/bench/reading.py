@@ -8,8 +8,8 @@ from table import Row
 
 LARGE, SMALL, SOME, NAMES, MANY = "b-large", "b-small", "b-some", "b-names", "b-many"
 BOTH = ("this", "this --immutable")
-# What sluice uses when nothing is said, and others that may do better.
-CONNECTIONS = (32, 4, 8, 16)
+# What sluice uses when nothing is said, and others that may do better: near and far.
+NEAR_CONNECTIONS, FAR_CONNECTIONS = (32, 4, 8, 16), (32, 16, 64)
 READERS = 8
 WARM = ("warm-seq", "warm-random", "warm-mmap")
 
@@ -180,7 +180,7 @@ def cold_large(b):
         b.store.faults(rules)
         contenders = fresh(b, row, LARGE,
                            lambda m: b.client("reader", "seq", m.dir / "000000", MIB, 1))
-        for n in best_of(b, CONNECTIONS, raw):
+        for n in best_of(b, FAR_CONNECTIONS if rules else NEAR_CONNECTIONS, raw):
             contenders[f"raw {n}"] = lambda n=n, r=row: {r: raw(n)}
         b.rounds([row], contenders)
         b.store.faults([])
@@ -204,7 +204,7 @@ def cold_small(b):
         b.store.faults(rules)
         contenders = fresh(b, row, SOME, lambda m: items(
             b.client("reader", "dir", m.dir, READERS), count))
-        for n in best_of(b, CONNECTIONS, raw):
+        for n in best_of(b, FAR_CONNECTIONS if rules else NEAR_CONNECTIONS, raw):
             contenders[f"raw {n}"] = lambda n=n, r=row: {r: raw(n)}
         if rules:
             contenders["raw 8 in turn"] = lambda r=row: {r: raw(READERS)}
@@ -232,7 +232,10 @@ def listing(b):
     if b.wants("list-far"):
         url = f"{b.store.url}/{MANY}"
         b.store.faults(FAR)
-        contenders = fresh(b, "list-far", MANY, work)
+        # No peer ends within minutes here: that it does not is soon seen.
+        contenders = fresh(b, "list-far", MANY, lambda m: b.client(
+            "reader", "list", m.dir,
+            limit=None if isinstance(m, Sluice) else min(30, b.args.limit)))
         # Page after page the rate is the same throughout: a tenth tells it.
         contenders["raw"] = lambda: {"list-far": b.observed(
             Native(), lambda: b.client("rawhttp", "list", url, b.some(1000000) // 10000 + 1))}
