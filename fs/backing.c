@@ -202,15 +202,20 @@ void backing_restore(struct backing *b, uint64_t ino, enum backing_mode mode, in
 {
 	struct entry *e;
 
-	if (mode == BACKING_DIRECT)
+	if (mode == BACKING_DIRECT && !b->fixed)
 		return;
 	lock_scope(&b->lock);
 	e = entry_get(b, ino);
 	check(e);
+	if (mode == BACKING_DIRECT) {
+		e->direct++;
+		return;
+	}
 	if (mode == BACKING_CACHED) {
 		e->cached++;
 		return;
 	}
+	b->stats.passed += e->pass == 0;
 	e->pass++;
 	e->id = id;
 	e->file_dev = (dev_t)file_dev;

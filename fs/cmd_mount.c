@@ -84,8 +84,7 @@ static int wait_for_answer(char *dir, struct why *why)
 /* Passed-on descriptors need root's mount(2): fusermount3 gives one to its caller alone. */
 static bool is_held(const struct config *config)
 {
-	if (config->restart == CONFIG_OFF || geteuid() != 0 ||
-	    config->role != CONFIG_OUTPUT)
+	if (config->restart == CONFIG_OFF || geteuid() != 0)
 		return false;
 	return config->restart == CONFIG_ON || !config->foreground;
 }

@@ -184,8 +184,6 @@ int handover_begin(struct handover *h)
 		r = take_over(h, q);
 	if (r == 0)
 		r = handover_files_begin(h);
-	if (r == 0)
-		r = handover_nodes_begin(h);
 	return err_trace(r);
 }
 
@@ -200,7 +198,6 @@ void handover_end(struct handover *h)
 	lock_fini(&q->lock);
 	free(q);
 	h->requests = NULL;
-	handover_nodes_end(h);
 	handover_files_end(h);
 }
 

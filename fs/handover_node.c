@@ -99,7 +99,16 @@ static bool place_used(void *arg, uint32_t i)
 	return u->used[i];
 }
 
-static int attach_places(struct handover_nodes *t, uint32_t class)
+static uint32_t place_of_node(void *arg, uint32_t i)
+{
+	struct handover_nodes *t = arg;
+
+	return node_used(t, i) ? atomic_load(&t->items[i].place) : 0;
+}
+
+/* `place_of` tells which place the i-th item of the first table refers to; 0: none. */
+static int attach_places(struct handover_nodes *t, uint32_t class,
+			 uint32_t (*place_of)(void *arg, uint32_t i), void *arg)
 {
 	uint32_t limit = atomic_load(&t->place_limit[class]);
 	struct used u = {calloc(limit + 1, sizeof(bool))};
@@ -108,9 +117,9 @@ static int attach_places(struct handover_nodes *t, uint32_t class)
 	if (!u.used)
 		return err_origin(-ENOMEM);
 	for (uint32_t i = 0; i < atomic_load(&t->limit); i++) {
-		uint32_t ref = atomic_load(&t->items[i].place);
+		uint32_t ref = place_of(arg, i);
 
-		if (node_used(t, i) && ref && ref >> PLACE_BITS == class)
+		if (ref && ref >> PLACE_BITS == class)
 			u.used[(ref & ((1u << PLACE_BITS) - 1)) - 1] = true;
 	}
 	r = slots_attach(&t->place_slots[class], t->places[class], place_size[class],
@@ -126,7 +135,7 @@ int handover_nodes_begin(struct handover *h)
 			     node_used, t);
 
 	for (uint32_t i = 0; r == 0 && i < HANDOVER_PLACE_CLASSES; i++)
-		r = attach_places(t, i);
+		r = attach_places(t, i, place_of_node, t);
 	return err_trace(r);
 }
 
@@ -194,4 +203,66 @@ uint64_t handover_node_place(struct handover *h, const struct handover_node *n,
 	p = place_at(&h->nodes, ref);
 	*name = p->name;
 	return p->parent;
+}
+
+/* ---- of /input ------------------------------------------------------------------------- */
+
+/* The reference that stands for a name. */
+static uint32_t ref_of(const struct handover_nodes *t, const char *name)
+{
+	const char *p = name - offsetof(struct place, name);
+
+	for (uint32_t class = 0; class < HANDOVER_PLACE_CLASSES; class ++) {
+		size_t size = place_size[class];
+
+		if (p >= t->places[class] && p < t->places[class] + size * NODES_MAX)
+			return class << PLACE_BITS |
+			       (uint32_t)((size_t)(p - t->places[class]) / size + 1);
+	}
+	return 0;
+}
+
+struct names {
+	const struct handover_nodes *nodes;
+	const char *(*name_of)(void *arg, uint32_t i);
+	void *arg;
+};
+
+static uint32_t place_of_name(void *arg, uint32_t i)
+{
+	const struct names *n = arg;
+	const char *name = n->name_of(n->arg, i);
+
+	return name ? ref_of(n->nodes, name) : 0;
+}
+
+int handover_names_begin(struct handover *h,
+			 const char *(*name_of)(void *arg, uint32_t i), void *arg)
+{
+	struct names names = {&h->nodes, name_of, arg};
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < HANDOVER_PLACE_CLASSES; i++)
+		r = attach_places(&h->nodes, i, place_of_name, &names);
+	return err_trace(r);
+}
+
+char *handover_name_new(struct handover *h, const char *name)
+{
+	uint32_t ref = place_new(&h->nodes, 0, name);
+
+	return ref ? place_at(&h->nodes, ref)->name : NULL;
+}
+
+void handover_name_free(struct handover *h, char *name)
+{
+	if (name)
+		place_free(&h->nodes, ref_of(&h->nodes, name));
+}
+
+void *handover_inodes(struct handover *h, _Atomic uint32_t **limit, size_t *size)
+{
+	*limit = &h->nodes.limit;
+	*size = sizeof(struct handover_node) * NODES_MAX;
+	return h->nodes.items;
 }

@@ -45,6 +45,7 @@ struct handover_nodes {
 	struct slots slots, place_slots[HANDOVER_PLACE_CLASSES]; /* this daemon's */
 };
 
+/* Before the others, once in each daemon. */
 int handover_nodes_begin(struct handover *h);
 void handover_nodes_end(struct handover *h);
 size_t handover_nodes_size(void);
@@ -67,3 +68,13 @@ handover_node_attr(const struct handover_node *n)
 /* Its directory, and its name in *name; 0: none. */
 uint64_t handover_node_place(struct handover *h, const struct handover_node *n,
 			     const char **name);
+
+/* The same memory as /input uses it: a table of the inodes module's own, with the number of
+ * its items that were ever used, and names. A mount has one role. */
+void *handover_inodes(struct handover *h, _Atomic uint32_t **limit, size_t *size);
+/* Before the others: name_of() tells the name of the i-th item below the limit, or NULL. */
+int handover_names_begin(struct handover *h,
+			 const char *(*name_of)(void *arg, uint32_t i), void *arg);
+/* NULL: no room. */
+char *handover_name_new(struct handover *h, const char *name);
+void handover_name_free(struct handover *h, char *name);

@@ -253,8 +253,11 @@ int holder_run(const struct config *config, int report)
 	}
 	do {
 		r = start(&s, &report);
-		if (r == 0)
-			return serve_run(config, report, s.handover);
+		if (r == 0) {
+			code = serve_run(config, report, s.handover);
+			fflush(NULL);
+			_exit(code);
+		}
 		if (r < 0) {
 			log_error("no new daemon error=%d", -r);
 			code = EXIT_INTERNAL;

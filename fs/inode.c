@@ -3,6 +3,9 @@
  * Nodes lie in slabs that never move; a number is a node's position plus one, so that the
  * root is TREE_ROOT. Hash chains run through the nodes: about 96 bytes and the name each.
  *
+ * With a hand-over slabs and names lie in its memory, and a node is in use from the store of
+ * its name until that is taken back; all that connects nodes is built anew (restore()).
+ *
  * A node whose name has been entered with another version is *replaced*: out of its chain,
  * so that the name finds the new one, but else as before.
  */
@@ -18,6 +21,7 @@
 #include "fs/base/err.h"
 #include "fs/base/lock.h"
 #include "fs/base/path.h"
+#include "fs/handover.h"
 
 #define SLAB_SHIFT 12
 #define SLAB_NODES (1u << SLAB_SHIFT)
@@ -37,7 +41,11 @@ struct node {
 };
 
 struct inodes {
-	struct lock lock; /* everything below */
+	struct handover *handover; /* NULL: none */
+	struct node *shared;       /* its memory, for so many nodes; */
+	uint32_t shared_max;
+	_Atomic uint32_t *shared_used; /* of which so many were ever taken */
+	struct lock lock;              /* everything below */
 	struct node **slabs;
 	uint32_t slab_count;
 	uint32_t used;  /* nodes ever taken */
@@ -59,11 +67,42 @@ static uint32_t hash_of(uint32_t parent, const char *name)
 	return h ^ h >> 15;
 }
 
+static char *name_new(struct inodes *t, const char *name)
+{
+	return t->handover ? handover_name_new(t->handover, name) : strdup(name);
+}
+
+static void name_free(struct inodes *t, char *name)
+{
+	if (t->handover)
+		handover_name_free(t->handover, name);
+	else
+		free(name);
+}
+
+static int add_slab(struct inodes *t)
+{
+	struct node **slabs = realloc(t->slabs, (t->slab_count + 1) * sizeof(*slabs));
+
+	if (!slabs)
+		return err_origin(-ENOMEM);
+	t->slabs = slabs;
+	if (!t->handover)
+		slabs[t->slab_count] = calloc(SLAB_NODES, sizeof(**slabs));
+	else if (((t->slab_count + 1) << SLAB_SHIFT) <= t->shared_max)
+		slabs[t->slab_count] = t->shared + ((size_t)t->slab_count << SLAB_SHIFT);
+	else
+		slabs[t->slab_count] = NULL;
+	if (!slabs[t->slab_count])
+		return err_origin(-ENOMEM);
+	t->slab_count++;
+	return 0;
+}
+
 /* A free node; NONE: no memory. */
 static uint32_t take_node(struct inodes *t)
 {
 	uint32_t i = t->free;
-	struct node **slabs;
 
 	if (i != NONE) {
 		t->free = node_at(t, i)->next;
@@ -71,76 +110,11 @@ static uint32_t take_node(struct inodes *t)
 	}
 	if (t->used == NONE - 1)
 		return NONE;
-	if (t->used >> SLAB_SHIFT == t->slab_count) {
-		slabs = realloc(t->slabs, (t->slab_count + 1) * sizeof(*slabs));
-		if (!slabs)
-			return NONE;
-		t->slabs = slabs;
-		slabs[t->slab_count] = calloc(SLAB_NODES, sizeof(**slabs));
-		if (!slabs[t->slab_count])
-			return NONE;
-		t->slab_count++;
-	}
+	if (t->used >> SLAB_SHIFT == t->slab_count && add_slab(t) < 0)
+		return NONE;
+	if (t->handover)
+		atomic_store(t->shared_used, t->used + 1);
 	return t->used++;
-}
-
-int inodes_new(struct inodes **out)
-{
-	struct inodes *t = calloc(1, sizeof(*t));
-	struct node *root;
-
-	if (!t)
-		return err_origin(-ENOMEM);
-	lock_init(&t->lock);
-	t->free = NONE;
-	t->head_count = HEADS_FIRST;
-	t->heads = malloc(t->head_count * sizeof(*t->heads));
-	if (!t->heads || take_node(t) == NONE) {
-		inodes_free(t);
-		return err_origin(-ENOMEM);
-	}
-	memset(t->heads, 0xff, t->head_count * sizeof(*t->heads));
-	root = node_at(t, 0);
-	root->name = strdup("");
-	root->lookups = 1;
-	root->parent = NONE;
-	root->next = NONE;
-	t->count = 1;
-	if (!root->name) {
-		inodes_free(t);
-		return err_origin(-ENOMEM);
-	}
-	*out = t;
-	return 0;
-}
-
-struct inodes *inodes_free(struct inodes *t)
-{
-	if (!t)
-		return NULL;
-	for (uint32_t i = 0; i < t->used; i++)
-		free(node_at(t, i)->name);
-	for (uint32_t i = 0; i < t->slab_count; i++)
-		free(t->slabs[i]);
-	free(t->slabs);
-	free(t->heads);
-	lock_fini(&t->lock);
-	free(t);
-	return NULL;
-}
-
-static uint32_t find(struct inodes *t, uint32_t parent, const char *name, uint32_t hash)
-{
-	uint32_t i = t->heads[hash & (t->head_count - 1)];
-
-	while (i != NONE) {
-		struct node *n = node_at(t, i);
-
-		if (n->hash == hash && n->parent == parent && !strcmp(n->name, name))
-			return i;
-		i = n->next;
-	}
-	return NONE;
 }
 
 static void grow_heads(struct inodes *t)
@@ -164,6 +138,151 @@ static void grow_heads(struct inodes *t)
 	t->head_count = count;
 }
 
+/* Takes out what nobody refers to, upwards: a node that was just being added or dropped. */
+static void prune(struct inodes *t, uint32_t i)
+{
+	while (i != 0) {
+		struct node *n = node_at(t, i);
+		char *name = n->name;
+
+		if (!name || n->lookups || n->children)
+			return;
+		n->name = NULL;
+		name_free(t, name);
+		i = n->parent;
+		node_at(t, i)->children--;
+	}
+}
+
+/* Counts of children, chains and the free ones, from what the last daemon left. */
+static int restore(struct inodes *t)
+{
+	uint32_t used = atomic_load(t->shared_used);
+	int r = 0;
+
+	while (r == 0 && t->slab_count << SLAB_SHIFT < used)
+		r = add_slab(t);
+	if (r < 0)
+		return err_trace(r);
+	t->used = used;
+	for (uint32_t i = 0; i < used; i++)
+		node_at(t, i)->children = 0;
+	for (uint32_t i = 1; i < used; i++) {
+		if (node_at(t, i)->name)
+			node_at(t, node_at(t, i)->parent)->children++;
+	}
+	for (uint32_t i = 1; i < used; i++)
+		prune(t, i);
+	t->count = 1;
+	for (uint32_t i = used; i-- > 1;) {
+		struct node *n = node_at(t, i);
+
+		if (n->name) {
+			t->count++;
+		} else {
+			n->next = t->free;
+			t->free = i;
+		}
+	}
+	while (t->head_count < t->count)
+		t->head_count *= 2;
+	grow_heads(t);
+	return 0;
+}
+
+static const char *name_of(void *arg, uint32_t i)
+{
+	return ((struct node *)arg)[i].name;
+}
+
+static int attach(struct inodes *t)
+{
+	size_t size;
+
+	t->shared = handover_inodes(t->handover, &t->shared_used, &size);
+	t->shared_max = (uint32_t)(size / sizeof(struct node));
+	return err_trace(handover_names_begin(t->handover, name_of, t->shared));
+}
+
+int inodes_new(struct handover *handover, struct inodes **out)
+{
+	struct inodes *t = calloc(1, sizeof(*t));
+	struct node *root;
+	int r;
+
+	if (!t)
+		return err_origin(-ENOMEM);
+	lock_init(&t->lock);
+	t->handover = handover;
+	r = handover ? attach(t) : 0;
+	if (r < 0) {
+		inodes_free(t);
+		return err_trace(r);
+	}
+	t->free = NONE;
+	t->head_count = HEADS_FIRST;
+	t->heads = malloc(t->head_count * sizeof(*t->heads));
+	if (!t->heads) {
+		inodes_free(t);
+		return err_origin(-ENOMEM);
+	}
+	memset(t->heads, 0xff, t->head_count * sizeof(*t->heads));
+	if (handover && atomic_load(t->shared_used) > 0) {
+		r = restore(t);
+		if (r < 0)
+			inodes_free(t);
+		else
+			*out = t;
+		return err_trace(r);
+	}
+	if (take_node(t) == NONE) {
+		inodes_free(t);
+		return err_origin(-ENOMEM);
+	}
+	root = node_at(t, 0);
+	root->name = name_new(t, "");
+	root->lookups = 1;
+	root->parent = NONE;
+	root->next = NONE;
+	t->count = 1;
+	if (!root->name) {
+		inodes_free(t);
+		return err_origin(-ENOMEM);
+	}
+	*out = t;
+	return 0;
+}
+
+struct inodes *inodes_free(struct inodes *t)
+{
+	if (!t)
+		return NULL;
+	/* What is handed over stays. */
+	for (uint32_t i = 0; !t->handover && i < t->used; i++)
+		free(node_at(t, i)->name);
+	for (uint32_t i = 0; !t->handover && i < t->slab_count; i++)
+		free(t->slabs[i]);
+	free(t->slabs);
+	free(t->heads);
+	lock_fini(&t->lock);
+	free(t);
+	return NULL;
+}
+
+static uint32_t find(struct inodes *t, uint32_t parent, const char *name, uint32_t hash)
+{
+	uint32_t i = t->heads[hash & (t->head_count - 1)];
+
+	while (i != NONE) {
+		struct node *n = node_at(t, i);
+
+		if (n->hash == hash && n->parent == parent && !strcmp(n->name, name))
+			return i;
+		i = n->next;
+	}
+	return NONE;
+}
+
 static int add(struct inodes *t, uint32_t parent, const char *name, uint32_t hash,
 	       uint32_t *out)
 {
@@ -173,7 +292,7 @@ static int add(struct inodes *t, uint32_t parent, const char *name, uint32_t has
 	if (i == NONE)
 		return err_origin(-ENOMEM);
 	n = node_at(t, i);
-	n->name = strdup(name);
+	n->name = name_new(t, name);
 	if (!n->name) {
 		n->next = t->free;
 		t->free = i;
@@ -262,11 +381,13 @@ uint64_t inodes_peek(struct inodes *t, uint64_t parent, const char *name)
 static void drop(struct inodes *t, uint32_t i)
 {
 	struct node *n = node_at(t, i);
+	char *name;
 
 	if (!n->replaced)
 		unchain(t, i);
-	free(n->name);
+	name = n->name;
 	n->name = NULL;
+	name_free(t, name);
 	n->next = t->free;
 	t->free = i;
 	t->count--;

@@ -17,9 +17,12 @@
 
 #include "fs/tree.h"
 
+struct handover;
 struct inodes;
 
-int inodes_new(struct inodes **out); /* with the root, TREE_ROOT */
+/* With the root, TREE_ROOT; with `handover` (NULL: none) also with all that the last daemon
+ * had told the kernel of. */
+int inodes_new(struct handover *handover, struct inodes **out);
 struct inodes *inodes_free(struct inodes *t);
 
 /* What a number stands for beside its name. Two are the same version when `id` is. */

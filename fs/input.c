@@ -93,7 +93,7 @@ int input_new(const struct input_config *config, struct input **out, struct why 
 	in->born_ns = clock_real_ns();
 	r = meta_new(&meta, &in->meta);
 	if (r == 0)
-		r = inodes_new(&in->inodes);
+		r = inodes_new(config->handover, &in->inodes);
 	if (r == 0)
 		r = new_ahead(in);
 	if (r < 0) {

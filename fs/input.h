@@ -18,6 +18,7 @@
 
 struct buf;
 struct cache;
+struct handover;
 struct input;
 struct input_file;
 struct order_log;
@@ -25,6 +26,7 @@ struct origin;
 struct warm;
 
 struct input_config {
+	struct handover *handover;   /* NULL: none */
 	struct origin *origin;       /* borrowed; outlives the tree */
 	struct cache *cache;         /* borrowed; outlives the tree */
 	uint64_t ttl_ms;             /* freshness of attributes and listings */

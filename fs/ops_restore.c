@@ -16,6 +16,7 @@
 #include "fs/base/err.h"
 #include "fs/base/log.h"
 #include "fs/handover.h"
+#include "fs/input.h"
 #include "fs/ops_call.h"
 #include "fs/output.h"
 
@@ -31,6 +32,23 @@ static void close_output_dir(void *dir)
 	output_closedir(dir);
 }
 
+static void close_input_file(void *file)
+{
+	input_close(file);
+}
+
+static void close_input_dir(void *dir)
+{
+	input_closedir(dir);
+}
+
+static handle_close_fn closer(const struct ops *o, bool is_dir)
+{
+	if (o->config.input)
+		return is_dir ? close_input_dir : close_input_file;
+	return is_dir ? close_output_dir : close_output_file;
+}
+
 static struct handle *restore_one(struct ops *o, uint32_t slot)
 {
 	struct handover_file *f = handover_file_at(&o->config.handover->files, slot);
@@ -41,11 +59,12 @@ static struct handle *restore_one(struct ops *o, uint32_t slot)
 	h->slot = slot;
 	h->writes = !f->is_dir && (f->flags & O_ACCMODE) != O_RDONLY;
 	h->mode = f->is_dir ? BACKING_DIRECT : (enum backing_mode)f->mode;
-	h->close = f->is_dir ? close_output_dir : close_output_file;
-	if (!f->is_dir)
+	h->close = closer(o, f->is_dir);
+	if (!f->is_dir) {
 		h->file = output_restored_file(o->config.output, slot);
-	backing_restore(o->backing, f->ino, h->mode, f->backing_id, f->backing_dev,
-			f->backing_ino);
+		backing_restore(o->backing, f->ino, h->mode, f->backing_id,
+				f->backing_dev, f->backing_ino);
+	}
 	atomic_store(&h->ready, true);
 	list_push_back(&o->handles, &h->link);
 	o->slots[slot] = h;
@@ -91,7 +110,13 @@ static int open_again(struct call *c, const struct handover_file *f, unsigned in
 		      void **out)
 {
 	struct output *output = c->ops->config.output;
+	struct input *input = c->ops->config.input;
 
+	if (input && f->is_dir)
+		return input_opendir(input, f->ino, flags, (struct input_dir **)out);
+	/* An inode of /input is one version: it is the same file, or stale. */
+	if (input)
+		return input_open(input, f->ino, flags, (struct input_file **)out);
 	if (f->is_dir)
 		return output_opendir(output, f->ino, flags, (struct output_dir **)out);
 	return err_origin(-EIO); /* it could not be taken over */

@@ -135,6 +135,8 @@ int handover_restore_contents(struct output *o)
 {
 	struct handover *h = o->config.handover;
 
+	if (h && handover_nodes_begin(h) < 0)
+		return err_origin(-ENOMEM);
 	if (!takes_over(o))
 		return 0;
 	o->restored_count = atomic_load(&h->nodes.limit);

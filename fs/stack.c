@@ -105,7 +105,8 @@ int stack_open_origin(const struct config *config, struct stack *s, struct why *
 	return r;
 }
 
-static int add_input(const struct config *config, struct stack *s, struct why *why)
+static int add_input(const struct config *config, struct handover *handover,
+		     struct stack *s, struct why *why)
 {
 	const struct cache_config cache = {
 		.dir = config->cache_path,
@@ -114,6 +115,7 @@ static int add_input(const struct config *config, struct stack *s, struct why *w
 		.memory_max = config->memory,
 	};
 	struct input_config input = {
+		.handover = handover,
 		.origin = s->origin,
 		.ttl_ms = config->ttl_ms,
 		.deadline_ms = config->deadline_ms,
@@ -176,7 +178,7 @@ int stack_open(const struct config *config, struct handover *handover, struct st
 		r = stack_open_origin(config, s, why);
 	if (r != 0)
 		return r;
-	r = config->role == CONFIG_INPUT ? add_input(config, s, why)
+	r = config->role == CONFIG_INPUT ? add_input(config, handover, s, why)
 					 : add_output(config, handover, s, why);
 	if (r != 0)
 		stack_close(s);

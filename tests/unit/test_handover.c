@@ -2,7 +2,10 @@
 /* Two daemons one after the other, in one process: the memory is what counts. */
 #include "tests/unit/test.h"
 
+#include <errno.h>
+
 #include "fs/handover.h"
+#include "fs/inode.h"
 
 static struct handover *make(void)
 {
@@ -11,14 +14,24 @@ static struct handover *make(void)
 	assert_int_equal(handover_new(&h, NULL), 0);
 	h->generation = 1;
 	assert_int_equal(handover_begin(h), 0);
+	assert_int_equal(handover_nodes_begin(h), 0);
 	return h;
+}
+
+static void end(struct handover *h)
+{
+	handover_nodes_end(h);
+	handover_end(h);
+	handover_free(h);
 }
 
 /* Dies without a word; only its heap is given back, for the tools' sake. */
 static void next_daemon(struct handover *h)
 {
+	handover_nodes_end(h);
 	handover_end(h);
 	assert_int_equal(handover_begin(h), 0);
+	assert_int_equal(handover_nodes_begin(h), 0);
 }
 
 static void test_files_keep_their_numbers(void **state)
@@ -34,8 +47,7 @@ static void test_files_keep_their_numbers(void **state)
 	assert_int_equal(h->files.items[b].ino, 7);
 	assert_int_equal(handover_file_take(h), a);
 	assert_int_not_equal(handover_file_take(h), b);
-	handover_end(h);
-	handover_free(h);
+	end(h);
 }
 
 /* No request came again: so the kernel was told of both. */
@@ -50,8 +62,7 @@ static void test_files_follow_what_the_kernel_was_told(void **state)
 	next_daemon(h);
 	assert_int_equal(atomic_load(&h->files.items[opening].state), HANDOVER_OPEN);
 	assert_int_equal(atomic_load(&h->files.items[releasing].state), HANDOVER_FREE);
-	handover_end(h);
-	handover_free(h);
+	end(h);
 }
 
 static void test_nodes_keep_names_of_every_length(void **state)
@@ -78,8 +89,7 @@ static void test_nodes_keep_names_of_every_length(void **state)
 		assert_string_equal(got, name);
 		assert_int_equal(handover_node_attr(nodes[i])->size, 5);
 	}
-	handover_end(h);
-	handover_free(h);
+	end(h);
 }
 
 static void test_a_freed_node_and_its_name_are_used_again(void **state)
@@ -101,8 +111,7 @@ static void test_a_freed_node_and_its_name_are_used_again(void **state)
 	}
 	assert_in_range(atomic_load(&h->nodes.limit), 1, 2);
 	assert_in_range(atomic_load(&h->nodes.place_limit[0]), 1, 3);
-	handover_end(h);
-	handover_free(h);
+	end(h);
 }
 
 static void test_attributes_change_at_once(void **state)
@@ -119,6 +128,67 @@ static void test_attributes_change_at_once(void **state)
 	n->attr[(atomic_load(&n->which) ^ 1) & 1].size = 99; /* a torn update */
 	next_daemon(h);
 	assert_int_equal(handover_node_attr(n)->size, 2);
+	end(h);
+}
+
+static struct handover *make_input(struct inodes **inodes)
+{
+	struct handover *h;
+
+	assert_int_equal(handover_new(&h, NULL), 0);
+	h->generation = 1;
+	assert_int_equal(handover_begin(h), 0);
+	assert_int_equal(inodes_new(h, inodes), 0);
+	return h;
+}
+
+static uint64_t enter(struct inodes *t, uint64_t parent, const char *name, uint64_t id)
+{
+	struct inodes_version version = {.id = id, .size = id};
+	uint64_t ino, generation;
+
+	assert_int_equal(inodes_enter(t, parent, name, &version, &ino, &generation), 0);
+	return ino;
+}
+
+static void test_inodes_stand_for_the_same_names_and_versions(void **state)
+{
+	struct inodes_version version;
+	char dir[2048], name[2048];
+	struct inodes *t;
+	struct handover *h = make_input(&t);
+	uint64_t d = enter(t, TREE_ROOT, "dir", 0), numbers[5000], old;
+
+	(void)state;
+	for (uint64_t i = 0; i < 5000; i++) {
+		snprintf(name, sizeof(name), "%0*d", 1 + (int)(i % 200), (int)i);
+		numbers[i] = enter(t, d, name, i + 1);
+	}
+	old = numbers[7];
+	assert_int_not_equal(enter(t, d, "00000007", 99999), old);
+	inodes_forget(t, numbers[11], 1);
+	slots_detach(&h->nodes.place_slots[0]);
+	for (int i = 1; i < HANDOVER_PLACE_CLASSES; i++)
+		slots_detach(&h->nodes.place_slots[i]);
+	handover_end(h);
+	inodes_free(t);
+
+	assert_int_equal(handover_begin(h), 0);
+	assert_int_equal(inodes_new(h, &t), 0);
+	assert_int_equal(inodes_path(t, numbers[4999], dir, name, &version), 0);
+	assert_string_equal(dir, "dir/");
+	assert_int_equal(strlen(name), 200);
+	assert_int_equal(version.id, 5000);
+	assert_int_equal(inodes_path(t, numbers[11], dir, name, NULL), -ESTALE);
+	assert_int_equal(inodes_path(t, old, dir, name, &version), 0);
+	assert_int_equal(version.id, 8);
+	assert_int_not_equal(inodes_peek(t, d, "00000007"), old);
+	old = enter(t, d, "0001", 4242);
+	assert_int_equal(inodes_peek(t, d, "0001"), old);
+	assert_int_equal(inodes_count(t), 5003);
+	inodes_free(t);
+	for (int i = 0; i < HANDOVER_PLACE_CLASSES; i++)
+		slots_detach(&h->nodes.place_slots[i]);
 	handover_end(h);
 	handover_free(h);
 }
@@ -127,4 +197,5 @@ TEST_MAIN(cmocka_unit_test(test_files_keep_their_numbers),
 	  cmocka_unit_test(test_files_follow_what_the_kernel_was_told),
 	  cmocka_unit_test(test_nodes_keep_names_of_every_length),
 	  cmocka_unit_test(test_a_freed_node_and_its_name_are_used_again),
-	  cmocka_unit_test(test_attributes_change_at_once))
+	  cmocka_unit_test(test_attributes_change_at_once),
+	  cmocka_unit_test(test_inodes_stand_for_the_same_names_and_versions))
