@@ -314,6 +314,12 @@ struct content *content_get(struct content *c)
 	return c;
 }
 
+bool stage_is_laden(struct stage *s)
+{
+	lock_scope(&s->lock);
+	return s->carried > s->config.carry_max / 2;
+}
+
 bool stage_has_spare(struct stage *s)
 {
 	lock_scope(&s->lock);

@@ -47,6 +47,9 @@ int stage_create(struct stage *s, struct content **out);
 /* Whether stage_create() need not make a file. */
 bool stage_has_spare(struct stage *s);
 
+/* Whether carried contents take half of what they may. */
+bool stage_is_laden(struct stage *s);
+
 /* A content of these bytes that has no file, with one reference; `bytes` (malloc'd) are
  * taken on success. With `must` more than carry_max are taken. -ENOBUFS: no room for more. */
 int stage_carry(struct stage *s, char *bytes, size_t n, bool must, struct content **out);

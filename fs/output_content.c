@@ -513,6 +513,7 @@ static int carry(struct output *o, struct node *n, struct content *live,
 	}
 	r = make_version(o, n, c, seal);
 	content_put(c, 0);
+	o->acked_ms = clock_mono_ms();
 	if (r == 0)
 		content_spare(live);
 	return err_trace(r);

@@ -205,7 +205,9 @@ struct output {
 	struct list writing;         /* nodes open for writing */
 	pthread_cond_t publish_cond; /* stop */
 	uint32_t in_flight, window;
-	bool unblocked; /* a task ended that others may wait for */
+	uint32_t drains;   /* that wait */
+	uint64_t acked_ms; /* when a small file was acknowledged last */
+	bool unblocked;    /* a task ended that others may wait for */
 	uint64_t pending_count;
 	uint64_t bytes_pending;
 	struct list retained;

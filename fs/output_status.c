@@ -105,25 +105,23 @@ static void publish_open(struct output *o)
 	lock_drop(&o->lock);
 }
 
-struct until {
-	uint64_t seq;
-	bool pending;
-};
-
-static void check_pending(void *arg, struct node *n)
-{
-	struct until *u = arg;
-
-	if (n->pending_seq <= u->seq)
-		u->pending = true;
-}
-
+/* The first one answers: this is asked again with every file that is stored. */
 static bool is_pending(struct output *o, uint64_t seq)
 {
-	struct until u = {.seq = seq};
+	struct list *queues[] = {&o->ready, &o->waiting}, *it;
 
-	each_pending(o, check_pending, &u);
-	return u.pending;
+	list_for_each (it, &o->flying)
+		if (sync_task_node(it)->pending_seq <= seq)
+			return true;
+	for (size_t i = 0; i < 2; i++) {
+		list_for_each (it, queues[i]) {
+			struct node *n = container_of(it, struct node, queued);
+
+			if (n->pending_seq <= seq && plan_is_dirty(n))
+				return true;
+		}
+	}
+	return false;
 }
 
 static void write_pending(void *arg, struct node *n)
@@ -195,6 +193,7 @@ int output_drain(struct output *o, uint64_t deadline_ms, struct buf *receipt)
 	publish_open(o);
 	lock_scope(&o->lock);
 	seq = journal_appended(o->journal);
+	o->drains++;
 	sync_kick(o);
 	while ((pending = is_pending(o, seq))) {
 		uint64_t until = clock_mono_ms() + 1000;
@@ -204,6 +203,7 @@ int output_drain(struct output *o, uint64_t deadline_ms, struct buf *receipt)
 		lock_wait(&o->lock, &o->changed,
 			  until < deadline_ms ? until : deadline_ms);
 	}
+	o->drains--;
 	/* Bytes that were acknowledged and are damaged are not in the store. */
 	pending = pending || o->lost_contents > 0;
 	if (receipt)

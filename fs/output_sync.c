@@ -31,8 +31,11 @@
 
 #define PARALLEL 8
 #define WAITING_LOOK_MS 100 /* how often blocked nodes are looked at again */
-#define LAZY_SYNC_MS 50 /* how long a record that no one waits for may stay in memory */
-#define BATCH_MAX 64    /* tasks started under one journal sync */
+#define LAZY_SYNC_MS 50  /* how long a record that no one waits for may stay in memory */
+#define YIELD_MS 10      /* the last small file was closed so recently: more will be */
+#define YIELD_AGE_MS 300 /* how long one that waits for that reason may wait */
+#define YIELD_WINDOW 2   /* … and how many are sent then */
+#define BATCH_MAX 64     /* tasks started under one journal sync */
 #define PUBLISH_TICK_MAX_MS 1000
 
 /* ---- queue -------------------------------------------------------------------------------- */
@@ -176,14 +179,31 @@ static uint64_t look_at_waiting(struct output *o, uint64_t now)
 	return next;
 }
 
+/* Whoever writes many small files has the machine first: sending each while the next one is
+ * written costs both. Not for long, not while someone waits for the store, and not when
+ * memory fills. */
+static uint32_t window_now(struct output *o)
+{
+	const struct node *oldest;
+	int64_t age_ms;
+
+	if (o->drains > 0 || o->config.durability == OUTPUT_REMOTE ||
+	    clock_mono_ms() >= o->acked_ms + YIELD_MS || stage_is_laden(o->stage) ||
+	    list_empty(&o->ready))
+		return o->window;
+	oldest = list_first(&o->ready, struct node, queued);
+	age_ms = (clock_real_ns() - oldest->pending_ns) / 1000000;
+	return age_ms >= 0 && age_ms < YIELD_AGE_MS ? 0 : YIELD_WINDOW;
+}
+
 /* *seq: what the journal has to hold before any of them leaves. */
-static struct task *plan_batch(struct output *o, uint64_t *seq)
+static struct task *plan_batch(struct output *o, uint32_t window, uint64_t *seq)
 {
 	struct task *batch = NULL, **tail = &batch;
 
 	*seq = o->ahead;
-	for (int i = 0;
-	     i < BATCH_MAX && o->in_flight < o->window && !list_empty(&o->ready); i++) {
+	for (int i = 0; i < BATCH_MAX && o->in_flight < window && !list_empty(&o->ready);
+	     i++) {
 		struct task *t =
 			start_node(o, list_first(&o->ready, struct node, queued));
 
@@ -236,11 +256,13 @@ static void *sync_main(void *arg)
 	lock_take(&o->lock);
 	while (!o->stopping) {
 		uint64_t now = clock_mono_ms(), until, seq;
+		uint32_t window;
 		struct task *batch;
 
 		if (o->unblocked || now >= look)
 			look = look_at_waiting(o, now);
-		batch = plan_batch(o, &seq);
+		window = window_now(o);
+		batch = plan_batch(o, window, &seq);
 		if (batch || now - tidied >= LAZY_SYNC_MS) {
 			lock_drop(&o->lock);
 			if (batch)
@@ -255,9 +277,11 @@ static void *sync_main(void *arg)
 			pthread_cond_broadcast(&o->changed);
 			continue;
 		}
-		if (!list_empty(&o->ready) && o->in_flight < o->window)
+		if (!list_empty(&o->ready) && o->in_flight < window)
 			continue;
 		until = look;
+		if (window < o->window && now + YIELD_MS < until)
+			until = now + YIELD_MS;
 		if (journal_appended(o->journal) > journal_durable(o->journal) ||
 		    stage_has_doomed(o->stage))
 			until = tidied + LAZY_SYNC_MS < until ? tidied + LAZY_SYNC_MS
