@@ -14,12 +14,15 @@
  * stale. Both are told to every caller that waits for them, and tried again by the next.
  *
  * Threads: any; `lock` is never held across disk input or output. The leader alone
- * touches the segment.
+ * touches the segment. A thread of the journal's own leads for those who do not wait
+ * (journal_sync_later): while it syncs, the threads that take requests go on appending.
  */
 #include "cache/journal.h"
 
 #include <endian.h>
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +51,11 @@ struct journal {
 	uint64_t durable;    /* all up to here survive a crash */
 	bool leading;        /* someone writes */
 	bool stale;          /* see above */
+	struct list waiters; /* journal_sync_later(), in no order */
+	pthread_cond_t work; /* waiters, or stopping */
+	bool stopping;
+	pthread_t thread;
+	bool started;
 	struct journal_stats stats;
 
 	/* The leader's. */
@@ -69,11 +77,14 @@ int journal_open(const struct journal_config *config, struct journal **out,
 		j->config.log_size_min = LOG_SIZE_MIN;
 	lock_init(&j->lock);
 	lock_cond_init(&j->cond);
+	lock_cond_init(&j->work);
+	list_init(&j->waiters);
 	j->stale = true; /* until journal_start() */
 	r = replay_journal(config, &j->generation, report, why);
 	if (r == 0 && config->tail)
 		r = tail_replay(config->tail, config->replay, config->arg);
 	if (r < 0) {
+		pthread_cond_destroy(&j->work);
 		pthread_cond_destroy(&j->cond);
 		lock_fini(&j->lock);
 		free(j);
@@ -208,6 +219,33 @@ static void put_back(struct journal *j, struct buf *batch)
 	*batch = BUF_INIT;
 }
 
+/* Calls those for whom it is over: their sequence is durable, or was tried in vain. Drops the
+ * lock around the calls. */
+static void tell_waiters(struct journal *j, uint64_t tried, int result)
+{
+	struct list ready = LIST_INIT(ready), *it, *next;
+	uint64_t durable = j->durable;
+
+	list_for_each_safe (it, next, &j->waiters) {
+		struct journal_waiter *w = container_of(it, struct journal_waiter, link);
+
+		if (w->seq > durable && (result == 0 || w->seq > tried))
+			continue;
+		list_remove(it);
+		list_push_back(&ready, it);
+	}
+	if (list_empty(&ready))
+		return;
+	lock_drop(&j->lock);
+	list_for_each_safe (it, next, &ready) {
+		struct journal_waiter *w = container_of(it, struct journal_waiter, link);
+
+		list_remove(it);
+		w->done(w, w->seq <= durable ? 0 : result);
+	}
+	lock_take(&j->lock);
+}
+
 /* With the lock held, which is dropped while it works. */
 static int lead_locked(struct journal *j)
 {
@@ -241,7 +279,65 @@ static int lead_locked(struct journal *j)
 	}
 	buf_fini(&batch);
 	pthread_cond_broadcast(&j->cond);
+	tell_waiters(j, upto, r);
+	/* Whoever came meanwhile needs a leader too. */
+	if (!list_empty(&j->waiters))
+		pthread_cond_signal(&j->work);
 	return r;
+}
+
+static void *lead_for_waiters(void *arg)
+{
+	struct journal *j = arg;
+
+	pthread_setname_np(pthread_self(), "journal");
+	lock_take(&j->lock);
+	while (!j->stopping || !list_empty(&j->waiters)) {
+		if (list_empty(&j->waiters))
+			lock_wait(&j->lock, &j->work, UINT64_MAX);
+		else if (j->leading)
+			lock_wait(&j->lock, &j->cond, UINT64_MAX);
+		else
+			lead_locked(j); /* tells them how it went */
+	}
+	lock_drop(&j->lock);
+	return NULL;
+}
+
+static int start_thread(struct journal *j)
+{
+	sigset_t all, old;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = -pthread_create(&j->thread, NULL, lead_for_waiters, j);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	j->started = r == 0;
+	return r < 0 ? err_origin(r) : 0;
+}
+
+static void stop_thread(struct journal *j)
+{
+	if (!j->started)
+		return;
+	lock_take(&j->lock);
+	j->stopping = true;
+	pthread_cond_signal(&j->work);
+	lock_drop(&j->lock);
+	pthread_join(j->thread, NULL);
+}
+
+bool journal_sync_later(struct journal *j, struct journal_waiter *w)
+{
+	lock_scope(&j->lock);
+	check(w->seq <= j->appended && j->started);
+	if (j->durable >= w->seq)
+		return false;
+	list_push_back(&j->waiters, &w->link);
+	if (!j->leading)
+		pthread_cond_signal(&j->work);
+	return true;
 }
 
 int journal_start(struct journal *j)
@@ -255,6 +351,8 @@ int journal_start(struct journal *j)
 		tail_clear(j->config.tail); /* the snapshot has it */
 	if (r == 0)
 		replay_sweep(j->config.dirfd, segment_generation(j->segment));
+	if (r == 0)
+		r = start_thread(j);
 	return err_trace(r);
 }
 
@@ -303,6 +401,7 @@ struct journal *journal_close(struct journal *j)
 
 	if (!j)
 		return NULL;
+	stop_thread(j);
 	if (j->segment) {
 		record_encode(&b, &closed);
 		r = journal_append(j, &b, &seq);
@@ -313,6 +412,7 @@ struct journal *journal_close(struct journal *j)
 	}
 	segment_close(j->segment);
 	buf_fini(&j->pending);
+	pthread_cond_destroy(&j->work);
 	pthread_cond_destroy(&j->cond);
 	lock_fini(&j->lock);
 	free(j);

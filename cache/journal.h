@@ -14,6 +14,7 @@
 
 #include "cache/record.h"
 #include "fs/base/err.h"
+#include "fs/base/list.h"
 
 struct buf;
 struct journal;
@@ -68,6 +69,16 @@ void journal_snapshot_taken(struct journal *j);
  * Call it without any lock. Errors: -ENOSPC, -EIO …: what is not durable stays queued and
  * a later call tries again, after a failed sync in a new file. */
 int journal_sync(struct journal *j, uint64_t seq);
+
+/* The same for who does not wait: `done` is called once, by another thread, without locks
+ * and must not block. The owner keeps the waiter until then. Returns false when `seq` is
+ * durable already, and nothing will be called. */
+struct journal_waiter {
+	void (*done)(struct journal_waiter *w, int result);
+	uint64_t seq;
+	struct list link; /* the journal's */
+};
+bool journal_sync_later(struct journal *j, struct journal_waiter *w);
 
 uint64_t journal_appended(struct journal *j); /* seq of the last append */
 uint64_t journal_durable(struct journal *j);

@@ -236,6 +236,19 @@ void call_start_blocking(struct call *c)
 		finish(c, run(c, 0));
 }
 
+void ops_reply_expected(struct ops *o)
+{
+	lock_scope(&o->lock);
+	o->replies++;
+}
+
+void ops_reply_sent(struct ops *o)
+{
+	lock_scope(&o->lock);
+	if (--o->replies == 0)
+		pthread_cond_broadcast(&o->replied);
+}
+
 /* ---- the mount ------------------------------------------------------------------------- */
 
 void ops_common_init(void *user, struct fuse_conn_info *conn)
@@ -257,6 +270,7 @@ int ops_new(const struct ops_config *config, struct ops **out)
 	check(!config->input != !config->output);
 	o->config = *config;
 	lock_init(&o->lock);
+	lock_cond_init(&o->replied);
 	list_init(&o->handles);
 	r = backing_new(&kernel, config->input != NULL, &o->backing);
 	if (r == 0 && config->input)
@@ -288,9 +302,14 @@ struct ops *ops_free(struct ops *o)
 	atomic_store(&o->stopping, true);
 	interrupt_all(o);
 	worker_pool_free(o->workers);
+	lock_take(&o->lock);
+	while (o->replies > 0)
+		lock_wait(&o->lock, &o->replied, UINT64_MAX);
+	lock_drop(&o->lock);
 	handle_close_all(o);
 	standins_free(o->standins);
 	backing_free(o->backing);
+	pthread_cond_destroy(&o->replied);
 	lock_fini(&o->lock);
 	free(o->slots);
 	free(o);

@@ -39,6 +39,8 @@ struct ops {
 	struct handle **slots;     /* by slot of the hand-over; NULL: there is none */
 	struct backing *backing;
 	struct worker_pool *workers;
+	uint32_t replies; /* lock: expected from other threads */
+	pthread_cond_t replied;
 	atomic_bool stopping;      /* nobody waits for replies any more */
 	_Atomic uint64_t tokens;   /* last interrupt token given out */
 	_Atomic uint64_t deferred; /* calls handed to workers */
@@ -87,6 +89,10 @@ void call_start(struct call *c);
 /* For what always waits for the disk: runs it here where a pool of threads takes requests,
  * by a worker where one thread per core does (io_uring). */
 void call_start_blocking(struct call *c);
+
+/* A reply will come from a thread that is not ours: ops_free() waits for it. */
+void ops_reply_expected(struct ops *o);
+void ops_reply_sent(struct ops *o);
 
 /* Room for the data of a reply: the ring's own where there is one, else this thread's.
  * NULL: no memory. */

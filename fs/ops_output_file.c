@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 
 #include "fs/base/err.h"
 #include "fs/ops_call.h"
@@ -294,12 +295,51 @@ void ops_file_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t siz
 	call_start(&c);
 }
 
+/* The reply of a flush comes from the journal's thread. */
+struct flush {
+	struct ops *ops;
+	fuse_req_t req;
+};
+
+static void flush_done(void *arg, int result)
+{
+	struct flush *f = arg;
+
+	if (result < 0)
+		call_fail(f->req, result);
+	else
+		fuse_reply_err(f->req, 0);
+	ops_reply_sent(f->ops);
+	free(f);
+}
+
+static int flush_later(struct call *c, struct output_file *file)
+{
+	struct flush *f = malloc(sizeof(*f));
+	int r;
+
+	if (!f)
+		return TREE_E_WAIT;
+	*f = (struct flush){c->ops, c->req};
+	ops_reply_expected(c->ops);
+	r = output_flush_later(file, flush_done, f);
+	if (r == OUTPUT_E_LATER)
+		return 0;
+	ops_reply_sent(c->ops);
+	free(f);
+	return r == 0 ? reply_done(c, 0) : r;
+}
+
 static int run_flush(struct call *c, unsigned int flags)
 {
 	void *file;
 	int r = call_file(c, flags, &file);
 
-	return r == 0 ? reply_done(c, output_flush(file)) : r;
+	if (r != 0)
+		return r;
+	if (flags & TREE_NOWAIT)
+		return flush_later(c, file);
+	return reply_done(c, output_flush(file));
 }
 
 void ops_file_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -312,7 +352,7 @@ void ops_file_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (h && !h->writes)
 		fuse_reply_err(req, 0);
 	else
-		call_start_blocking(&c);
+		call_start(&c);
 }
 
 static int run_fsync(struct call *c, unsigned int flags)

@@ -214,9 +214,6 @@ static void free_nodes(struct output *o)
 
 struct output *output_free(struct output *o)
 {
-	int *fds[] = {&o->journal_fd, &o->stage_fd, &o->quarantine_fd, &o->lock_fd,
-		      &o->state_fd};
-
 	if (!o)
 		return NULL;
 	sync_stop(o);
@@ -227,8 +224,11 @@ struct output *output_free(struct output *o)
 	free(o->files);
 	stage_free(o->stage);
 	/* The lock is the last but one to go: the state is at rest. */
-	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
-		close_fdp(fds[i]);
+	close_fdp(&o->journal_fd);
+	close_fdp(&o->stage_fd);
+	close_fdp(&o->quarantine_fd);
+	close_fdp(&o->lock_fd);
+	close_fdp(&o->state_fd);
 	pthread_cond_destroy(&o->publish_cond);
 	pthread_cond_destroy(&o->changed);
 	lock_fini(&o->lock);

@@ -115,6 +115,16 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 void output_drop_privileges(struct output_file *file);
 int output_flush(struct output_file *file); /* close(2): acknowledges */
 int output_fsync(struct output_file *file, bool data_only);
+
+/* output_flush() and output_fsync() for who does not wait for the disk. 0: acknowledged.
+ * OUTPUT_E_LATER: `done` will be called once by another thread, which it must not block.
+ * TREE_E_WAIT: only the call that waits can do it. */
+enum {
+	OUTPUT_E_LATER = 2
+};
+struct output_waiter;
+typedef void (*output_done_fn)(void *arg, int result);
+int output_flush_later(struct output_file *file, output_done_fn done, void *arg);
 void output_release(struct output_file *file); /* last close; uploads begin */
 /* Whether output_release() would have to write what no flush has. */
 bool output_is_unsaved(struct output_file *file);

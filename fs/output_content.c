@@ -547,7 +547,8 @@ static int sync_version(struct output *o, struct node *n, struct content *c,
 }
 
 /* One try. io is held for reading, so that `live` stays what it is. */
-static int ack_once(struct output *o, struct node *n, bool force, struct content **dead)
+static int ack_once(struct output *o, struct node *n, bool force, bool may_sync,
+		    struct content **dead)
 {
 	char *bytes = NULL;
 	struct content *c;
@@ -573,6 +574,10 @@ static int ack_once(struct output *o, struct node *n, bool force, struct content
 					  : look(c, &st, &seal, &bytes);
 	if (r == 0)
 		r = bytes ? carry(o, n, c, &seal, bytes) : 1;
+	if (r == 1 && !may_sync) {
+		atomic_store(&n->changed, true);
+		return TREE_E_WAIT;
+	}
 	if (r == 1)
 		r = sync_version(o, n, c, &seal);
 	if (r < 0) {
@@ -580,6 +585,25 @@ static int ack_once(struct output *o, struct node *n, bool force, struct content
 		*dead = content_is_dead(c) ? c : NULL;
 	}
 	return err_trace(r);
+}
+
+int content_carry(struct output *o, struct node *n, uint64_t *seq)
+{
+	struct content *dead = NULL;
+	struct stat st;
+	int r = 0;
+
+	if (n->error || pthread_rwlock_tryrdlock(&n->io) != 0)
+		return TREE_E_WAIT;
+	if (n->live && (fstat(content_fd(n->live), &st) < 0 ||
+			st.st_size > STAGE_CARRY_MAX || content_is_dead(n->live)))
+		r = TREE_E_WAIT;
+	else
+		r = ack_once(o, n, n->passthrough && n->writers > 0, false, &dead);
+	pthread_rwlock_unlock(&n->io);
+	lock_scope(&o->lock);
+	*seq = n->seq;
+	return dead ? TREE_E_WAIT : r;
 }
 
 int content_ack(struct output *o, struct node *n)
@@ -594,7 +618,7 @@ int content_ack(struct output *o, struct node *n)
 			return err_origin(n->error);
 		pthread_rwlock_rdlock(&n->io);
 		/* Writes behind our back leave no other trace that can be trusted. */
-		r = ack_once(o, n, n->passthrough && n->writers > 0, &dead);
+		r = ack_once(o, n, n->passthrough && n->writers > 0, true, &dead);
 		pthread_rwlock_unlock(&n->io);
 		if (!dead)
 			break;

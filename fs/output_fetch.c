@@ -46,10 +46,10 @@ static int read_target(struct output *o, const char *key, char **out)
 	return *out ? 0 : err_origin(-ENOMEM);
 }
 
-/* The listing called it a file; the object says it is a link. */
+/* The object says that it is a link; the listing may have called it a file. */
 static void become_link(struct output *o, struct node *n, char *target)
 {
-	if (n->opens > 0 || n->acked || n->live || n->kind != RECORD_FILE) {
+	if (n->opens > 0 || n->acked || n->live || n->kind == RECORD_DIR) {
 		free(target);
 		return;
 	}

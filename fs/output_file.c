@@ -481,6 +481,45 @@ static int acknowledge(struct output_file *file)
 	return r < 0 ? err_trace(r) : err_trace(wait_stored(o, n));
 }
 
+struct output_waiter {
+	struct journal_waiter journal; /* first */
+	output_done_fn done;
+	void *arg;
+};
+
+static void flushed(struct journal_waiter *w, int result)
+{
+	struct output_waiter *waiter = container_of(w, struct output_waiter, journal);
+
+	kill_point("flush.reply.before");
+	waiter->done(waiter->arg, result);
+	free(waiter);
+}
+
+int output_flush_later(struct output_file *file, output_done_fn done, void *arg)
+{
+	struct output *o = file->output;
+	struct output_waiter *w;
+	int r;
+
+	if (!may_write(file->flags))
+		return 0;
+	if (o->config.durability == OUTPUT_REMOTE)
+		return TREE_E_WAIT;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return TREE_E_WAIT;
+	r = content_carry(o, file->node, &w->journal.seq);
+	w->journal.done = flushed;
+	w->done = done;
+	w->arg = arg;
+	kill_point("flush.sync.before");
+	if (r == 0 && journal_sync_later(o->journal, &w->journal))
+		return OUTPUT_E_LATER;
+	free(w);
+	return r < 0 ? err_trace(r) : r;
+}
+
 int output_flush(struct output_file *file)
 {
 	return err_trace(acknowledge(file));

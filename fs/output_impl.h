@@ -347,6 +347,9 @@ int name_create(struct output *o, uint64_t parent, const char *name, mode_t mode
 
 /* The acknowledgement: syncs the bytes, makes them a version, syncs the record. */
 int content_ack(struct output *o, struct node *n);
+/* As content_ack(), without any wait: `*seq` is to become durable. TREE_E_WAIT: it is not a
+ * small file, or something is in the way. */
+int content_carry(struct output *o, struct node *n, uint64_t *seq);
 /* Whether the last version has the bytes that are there now. */
 bool content_is_saved(struct output *o, struct node *n);
 /* As content_ack(), but the version may be sent while the file stays open. */

@@ -157,6 +157,8 @@ static int add_output(const struct config *config, struct handover *handover,
 		.part_size = config->part_size,
 		.upload_parallel = (uint32_t)config->upload_parallel,
 		.stage_size_max = config->stage_size,
+		/* The rest is for what a transaction and a snapshot copy of them. */
+		.carry_max = config->memory / 4,
 		.uid = config->owner_uid,
 		.gid = config->owner_gid,
 		.file_mode = config->file_bits,

@@ -52,4 +52,5 @@ mountpoint -q mnt && fail "still mounted"
 # What a later mount sees is what was written.
 mount_sluice "file://$T/store" "$T/mnt" output
 cmp big mnt/run/ckpt/last
+[ "$(readlink mnt/link)" = log ] || fail "a link that the store holds: $(readlink mnt/link)"
 [ "$(json .state)" = serving ] && [ "$(json .role)" = output ] || fail "status"

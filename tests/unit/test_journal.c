@@ -404,6 +404,65 @@ static void test_records_survive_encoding(void **state)
 	buf_fini(&b);
 }
 
+struct later {
+	struct journal_waiter journal;
+	pthread_mutex_t *lock;
+	pthread_cond_t *cond;
+	int *left, result;
+};
+
+static void note_result(struct journal_waiter *w, int result)
+{
+	struct later *l = (struct later *)w;
+
+	pthread_mutex_lock(l->lock);
+	l->result = result;
+	--*l->left;
+	pthread_cond_signal(l->cond);
+	pthread_mutex_unlock(l->lock);
+}
+
+/* Who does not wait is told once, and what was promised is there after a restart. */
+static void test_waiters_are_told_when_it_is_durable(void **state)
+{
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+	struct later later[50];
+	struct journal_stats stats;
+	struct owner o;
+	int left = 50;
+
+	(void)state;
+	set_up(&o);
+	reopen(&o);
+	start(&o);
+	for (int i = 0; i < 50; i++) {
+		later[i] = (struct later){.journal = {.done = note_result},
+					  .lock = &lock,
+					  .cond = &cond,
+					  .left = &left,
+					  .result = 1};
+		later[i].journal.seq =
+			append(&o, 1 + (uint64_t)i % 5, 1 + (uint64_t)i / 5);
+		if (!journal_sync_later(o.journal, &later[i].journal))
+			note_result(&later[i].journal, 0);
+	}
+	pthread_mutex_lock(&lock);
+	while (left > 0)
+		pthread_cond_wait(&cond, &lock);
+	pthread_mutex_unlock(&lock);
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(later[i].result, 0);
+	assert_false(journal_sync_later(o.journal, &later[0].journal));
+	journal_stats(o.journal, &stats);
+	assert_true(stats.commits <= 51);
+	o.journal = journal_close(o.journal);
+	reopen(&o);
+	for (uint64_t i = 1; i <= 5; i++)
+		assert_int_equal(o.replayed[i], 10);
+	tear_down(&o);
+}
+
 static void test_data_survives_encoding(void **state)
 {
 	struct buf b = BUF_INIT;
@@ -438,7 +497,8 @@ static void test_data_survives_encoding(void **state)
 	buf_fini(&b);
 }
 
-TEST_MAIN(cmocka_unit_test(test_data_survives_encoding),
+TEST_MAIN(cmocka_unit_test(test_waiters_are_told_when_it_is_durable),
+	  cmocka_unit_test(test_data_survives_encoding),
 	  cmocka_unit_test(test_a_synced_record_is_replayed),
 	  cmocka_unit_test(test_a_long_log_gives_way_to_a_snapshot),
 	  cmocka_unit_test(test_writers_that_meet_share_a_sync),
