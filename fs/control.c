@@ -45,11 +45,15 @@
 #define CLIENTS_MAX 16
 #define REQUEST_TIMEOUT_S 5
 #define STOP_GRACE_MS 1000
+/* A stop whose unmount is not over yet: the connection ends first, then the kernel forgets
+ * inodes, which takes seconds for a million of them. Below the patience of the caller. */
+#define UNMOUNT_GRACE_MS 25000
 
 struct control {
-	struct lock lock; /* clients, finished, result, receipt */
+	struct lock lock; /* clients, unmounting, finished, result, receipt */
 	pthread_cond_t changed;
 	unsigned int clients;
+	unsigned int unmounting; /* of them, in ops->unmount() */
 	bool finished;
 	int result;
 	char *receipt;
@@ -189,13 +193,28 @@ static void do_flush(struct control *c, int fd, uint64_t deadline_ms)
 	send_result(fd, r, NULL, receipt.data);
 }
 
+static int unmount(struct control *c, uint64_t deadline_ms)
+{
+	int r;
+
+	lock_take(&c->lock);
+	c->unmounting++;
+	lock_drop(&c->lock);
+	r = c->ops->unmount(c->arg, deadline_ms);
+	lock_take(&c->lock);
+	c->unmounting--;
+	pthread_cond_broadcast(&c->changed);
+	lock_drop(&c->lock);
+	return r;
+}
+
 static void do_stop(struct control *c, int fd, uint64_t deadline_ms)
 {
 	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
 	int r = drain_with_progress(c, fd, deadline_ms, &receipt);
 
 	if (r >= 0)
-		r = c->ops->unmount(c->arg, deadline_ms);
+		r = unmount(c, deadline_ms);
 	if (r != 0) {
 		send_result(fd, r, NULL, receipt.data);
 		return;
@@ -547,7 +566,7 @@ void control_unlink(struct control *c)
 
 int control_stop(struct control *c)
 {
-	uint64_t until = clock_mono_ms() + STOP_GRACE_MS;
+	uint64_t patience = clock_mono_ms() + UNMOUNT_GRACE_MS, until;
 	bool busy;
 
 	close(steal_fd(&c->wake_fd[1]));
@@ -555,6 +574,10 @@ int control_stop(struct control *c)
 	control_unlink(c);
 	lock_take(&c->lock);
 	check(c->finished);
+	while (c->unmounting &&
+	       lock_wait(&c->lock, &c->changed, patience) != LOCK_E_TIMEOUT)
+		;
+	until = clock_mono_ms() + STOP_GRACE_MS;
 	while (c->clients && lock_wait(&c->lock, &c->changed, until) != LOCK_E_TIMEOUT)
 		;
 	busy = c->clients > 0;
