@@ -192,8 +192,11 @@ static int open_data(struct disk *d, const struct ident *id, int *out)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_origin(-errno);
 	/* Exactly the object's size: what the kernel reads through it ends there. */
-	if ((uint64_t)st.st_size != id->size && ftruncate(fd, (off_t)id->size) < 0)
-		return err_origin(-errno);
+	if ((uint64_t)st.st_size != id->size) {
+		disk_set_noatime(fd);
+		if (ftruncate(fd, (off_t)id->size) < 0)
+			return err_origin(-errno);
+	}
 	*out = steal_fd(&fd);
 	return 0;
 }

@@ -16,11 +16,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -244,6 +246,16 @@ struct disk *disk_close(struct disk *d)
 	lock_fini(&d->lock);
 	free(d);
 	return NULL;
+}
+
+void disk_set_noatime(int fd)
+{
+	int flags;
+
+	if (ioctl(fd, FS_IOC_GETFLAGS, &flags) < 0)
+		return;
+	flags |= FS_NOATIME_FL;
+	ioctl(fd, FS_IOC_SETFLAGS, &flags);
 }
 
 int disk_fd(const struct disk *d)

@@ -27,6 +27,10 @@ struct disk_config {
 int disk_open(const struct disk_config *config, struct disk **out, struct why *why);
 struct disk *disk_close(struct disk *d);
 
+/* No access times for a new file: reading it must not cost a look at the clock. Where the
+ * file system has no such flag, it does. */
+void disk_set_noatime(int fd);
+
 int disk_fd(const struct disk *d);     /* of the directory; borrowed */
 bool disk_alone(const struct disk *d); /* no other process had it open at disk_open() */
 

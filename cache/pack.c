@@ -133,6 +133,7 @@ static int begin_locked(struct packs *p)
 		p->current = 0;
 		return err_origin(-errno);
 	}
+	disk_set_noatime(p->current_fd);
 	return 0;
 }
 
