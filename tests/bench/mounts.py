@@ -102,6 +102,9 @@ class Mount:
         if self.process:
             self.process.wait()
 
+    def settle(self, path):
+        """Waits until a file that was read is served as it will be from now on."""
+
     def stored(self, key, size, puts):
         """Waits until everything written is in the store: here close() saw to it."""
 
@@ -114,8 +117,19 @@ class Sluice(Mount):
             "--endpoint", self.bench.store.url, "--region", "cn-hangzhou",
             "--cache-dir", self.cache / "cache", "--state-dir", self.cache / f"state-{self.dir.name}",
             *self.options)
-        status = json.loads(run(BUILD / "sluice", "status", self.dir, "--json"))
-        self.pid = status["pid"]
+        self.pid = self.status()["pid"]
+
+    def status(self):
+        return json.loads(run(BUILD / "sluice", "status", self.dir, "--json"))
+
+    def settle(self, path):
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with open(path, "rb"):
+                fuse = self.status()["fuse"]
+            if fuse["opens"]["passthrough"] or not fuse["passthrough"]["used"]:
+                return
+            time.sleep(0.2)
 
     def stop(self):
         if self not in self.bench.mounts:
