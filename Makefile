@@ -175,6 +175,7 @@ fs_src := \
 	fs/output_dir.c \
 	fs/output_fetch.c \
 	fs/output_file.c \
+	fs/output_flush.c \
 	fs/output_handover.c \
 	fs/output_log.c \
 	fs/output_name.c \

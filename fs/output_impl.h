@@ -11,7 +11,7 @@
  *   output_node.c     the table of nodes      output_store.c   what the store shows
  *   output_name.c     names and attributes    output_dir.c     listings
  *   output_file.c     open files              output_content.c versions and their bytes
- *   output_fetch.c    what an object holds
+ *   output_flush.c    close and fsync
  *   output_plan.c     what a node needs next  output_sync.c    when it is done
  *   output_task.c     the request             output_result.c  what came of it
  *   output_fetch.c    what an object holds    output_status.c  progress, drain, receipt
@@ -22,6 +22,7 @@
  */
 #pragma once
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -206,6 +207,7 @@ struct output {
 	pthread_cond_t publish_cond; /* stop */
 	uint32_t in_flight, window;
 	uint32_t drains;   /* that wait */
+	bool yielding;     /* the sync thread looks again by itself in a moment */
 	uint64_t acked_ms; /* when a small file was acknowledged last */
 	bool unblocked;    /* a task ended that others may wait for */
 	uint64_t pending_count;
@@ -232,6 +234,11 @@ struct output {
 	uint64_t lost_contents; /* acknowledged versions whose staged file is damaged */
 	uint64_t ahead;         /* journal sequence that any request has to wait for */
 };
+
+static inline bool may_write(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY;
+}
 
 struct output_file {
 	struct output *output;

@@ -31,11 +31,11 @@
 
 #define PARALLEL 8
 #define WAITING_LOOK_MS 100 /* how often blocked nodes are looked at again */
-#define LAZY_SYNC_MS 50  /* how long a record that no one waits for may stay in memory */
-#define YIELD_MS 10      /* the last small file was closed so recently: more will be */
-#define YIELD_AGE_MS 300 /* how long one that waits for that reason may wait */
-#define YIELD_WINDOW 2   /* … and how many are sent then */
-#define BATCH_MAX 64     /* tasks started under one journal sync */
+#define LAZY_SYNC_MS 50   /* how long a record that no one waits for may stay in memory */
+#define YIELD_MS 10       /* the last small file was closed so recently: more will be */
+#define YIELD_AGE_MS 1000 /* how long one that waits for that reason may wait */
+#define YIELD_WINDOW 2    /* … and how many are sent then */
+#define BATCH_MAX 64      /* tasks started under one journal sync */
 #define PUBLISH_TICK_MAX_MS 1000
 
 /* ---- queue -------------------------------------------------------------------------------- */
@@ -77,7 +77,8 @@ void sync_queue(struct output *o, struct node *n)
 	}
 	n->not_before_ms = 0;
 	sync_move(o, n, QUEUE_READY);
-	pthread_cond_broadcast(&o->changed);
+	if (!o->yielding)
+		pthread_cond_broadcast(&o->changed);
 }
 
 void sync_kick(struct output *o)
@@ -288,7 +289,9 @@ static void *sync_main(void *arg)
 							      : until;
 		if (!list_empty(&o->waiting) && now + WAITING_LOOK_MS < until)
 			until = now + WAITING_LOOK_MS;
+		o->yielding = window == 0;
 		lock_wait(&o->lock, &o->changed, until);
+		o->yielding = false;
 		if (!list_empty(&o->waiting) && clock_mono_ms() >= now + WAITING_LOOK_MS)
 			o->unblocked = true;
 	}
