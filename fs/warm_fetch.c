@@ -23,8 +23,8 @@
 #include "fs/base/log.h"
 #include "fs/base/path.h"
 
-#define FAILURES_MAX 32
-#define TRIES_MAX 3 /* of an object that is replaced meanwhile, or arrives damaged */
+#define FAILURES_MAX 64 /* requests in a row */
+#define TRIES_MAX 3     /* of an object that is replaced meanwhile, or arrives damaged */
 #define FILL_PER_MILLE 940 /* of the cache: eviction begins at 960 */
 /* Fetched and not read yet: until it is read, as much again is fetched and read. */
 #define AHEAD_PER_MILLE 400
@@ -171,7 +171,7 @@ static void failed_locked(struct warm *w, struct warm_job *j, const char *key, i
 {
 	char shown[160];
 
-	if (r == -ECANCELED)
+	if (r == -ECANCELED || r == -EINTR)
 		return;
 	if (r == -ENOENT) {
 		j->files_missing++;
@@ -183,7 +183,7 @@ static void failed_locked(struct warm *w, struct warm_job *j, const char *key, i
 	warm_problem_locked(j, "%s: %s", log_escape(shown, sizeof(shown), key),
 			    r == AHEAD_E_LOST ? "the cache did not keep it"
 					      : strerror(-r));
-	if (r < 0 && (++j->failures >= FAILURES_MAX || r == -EACCES))
+	if (r == -EACCES || r == -EKEYEXPIRED)
 		warm_fail_locked(w, j, r);
 }
 
@@ -207,6 +207,8 @@ static void done(struct ahead_item *ahead, int r)
 	lock_scope(&w->lock);
 	item->gone = r == -ESTALE || r == -ENOENT;
 	/* A time-out has taken its time already. */
+	if (r < 0 && !item->gone && r != -ECANCELED && ++j->failures >= FAILURES_MAX)
+		warm_fail_locked(w, j, r);
 	if ((item->gone || (origin_is_transient(r) && r != -ETIMEDOUT)) &&
 	    ++item->tries < TRIES_MAX && !atomic_load(&j->stop)) {
 		list_push_back(&w->again, &item->link);
@@ -270,9 +272,11 @@ static void fetch(struct warm *w, struct warm_job *j, const char *key,
 
 /* ---- names ----------------------------------------------------------------------------- */
 
-static int look_up(struct warm *w, const char *key, struct meta_entry *entry)
+static int look_up(struct warm *w, struct warm_job *j, const char *key,
+		   struct meta_entry *entry)
 {
-	struct wait wait = {.deadline_ms = clock_mono_ms() + w->config.deadline_ms};
+	struct wait wait = {.deadline_ms = clock_mono_ms() + w->config.deadline_ms,
+			    .interrupted = &j->stop};
 	char dir[PATH_KEY_MAX + 2];
 	const char *slash = strrchr(key, '/');
 	size_t n = slash ? (size_t)(slash - key) + 1 : 0;
@@ -302,9 +306,9 @@ void warm_fetch_again(struct warm_item *item)
 	struct meta_entry entry;
 	int r;
 
-	if (item->gone)
+	if (item->gone && !atomic_load(&item->job->stop))
 		forget(w, item->key);
-	r = look_up(w, item->key, &entry);
+	r = look_up(w, item->job, item->key, &entry);
 	if (r == 0 && entry.attr.is_dir)
 		r = -EISDIR;
 	if (r == 0) {
@@ -435,7 +439,7 @@ static int take_tree(struct warm *w, struct warm_job *j, const char *key)
 void warm_take_key(struct warm *w, struct warm_job *j, const char *key)
 {
 	struct meta_entry entry = {.attr = {.is_dir = true}};
-	int r = *key ? look_up(w, key, &entry) : 0;
+	int r = *key ? look_up(w, j, key, &entry) : 0;
 
 	if (r == 0 && entry.attr.is_dir) {
 		r = take_tree(w, j, key);

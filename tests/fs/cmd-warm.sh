@@ -174,3 +174,13 @@ for i in $(seq -w 40); do
 done
 eventually 20 is_done
 [ "$(job .files_done)" -eq 40 ] || fail "not all of the order: $(job '')"
+
+# The end of a mount does not wait for a store that has gone, whatever a job is at.
+"$bin/sluice" umount "$T/in"
+mount_sluice oss://bucket "$T/in" input --cache-dir "$T/cache12"
+faults '[{"op":"GetObject","fault":"latency","ms":300}]'
+expect_rc 0 warm --all
+eventually 20 job '.files_fetched > 0'
+kill -9 "$OSSD_PID"
+sleep 0.5
+timeout 30 "$bin/sluice" umount "$T/in" || fail "the mount does not end"
