@@ -498,7 +498,9 @@ int input_read(struct input_file *file, uint64_t off, void *p, size_t n,
 		r = object_read(file->object, &file->reader, off, p, n, OBJECT_NOWAIT,
 				NULL, got);
 	} else {
-		note_read(file, true);
+		/* Waiting for the disk is no reason to fetch ahead. */
+		note_read(file, !(object_is_small(file->object) &&
+				  object_cached(file->object)));
 		r = object_read(file->object, &file->reader, off, p, n, 0,
 				input_block_begin(in, &b), got);
 		input_block_end(in, &b);
