@@ -95,16 +95,20 @@ static void leave_registry(struct cache *c)
 
 static void tick(struct cache *c, bool slow)
 {
+	int slot;
+
 	if (!c->disk)
 		return;
 	disk_watch(c->disk);
 	if (!disk_usable(c->disk) || !slow)
 		return;
+	slot = disk_begin(c->disk);
 	if (index_flush(c->index) < 0)
 		log_debug(LOG_CACHE, "index flush failed");
 	object_tidy(c);
 	packs_tidy(c->packs);
 	evict_tick(c);
+	disk_end(c->disk, slot);
 }
 
 static void *keep_house(void *arg)

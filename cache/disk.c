@@ -42,6 +42,7 @@
 #define FREE_LOOK_MS 100           /* statvfs at most this often … */
 #define FREE_LOOK_BYTES (4u << 20) /* … unless this much was written meanwhile */
 #define LOCK_WAIT_MS 10000
+#define WATCH_MS 200
 
 enum {
 	SLOT_N = 64
@@ -64,6 +65,7 @@ struct disk {
 	_Atomic uint64_t paused_until_ms;
 	_Atomic uint64_t pause_ms; /* the length of the next pause */
 	atomic_bool hanging;
+	_Atomic uint64_t watched_ms;    /* when that was looked at last */
 	_Atomic uint64_t slots[SLOT_N]; /* when the operation began; 0: free */
 
 	struct lock lock; /* the three below */
@@ -330,13 +332,34 @@ uint64_t disk_limit(struct disk *d)
 	return used + room < limit ? used + room : limit;
 }
 
+void disk_watch(struct disk *d)
+{
+	uint64_t now = clock_mono_ms();
+	bool hanging = false;
+
+	atomic_store_explicit(&d->watched_ms, now, memory_order_relaxed);
+	for (int i = 0; i < SLOT_N; i++) {
+		uint64_t began = atomic_load_explicit(&d->slots[i], memory_order_relaxed);
+
+		if (began && now > began + DISK_HANG_MS)
+			hanging = true;
+	}
+	if (hanging != atomic_exchange(&d->hanging, hanging))
+		log_warn(hanging ? "cache disk hangs: bypassed"
+				 : "cache disk answers again");
+}
+
 bool disk_usable(struct disk *d)
 {
 	uint64_t until = atomic_load_explicit(&d->paused_until_ms, memory_order_relaxed);
+	uint64_t now = clock_mono_ms();
 
+	/* Here too: the janitor may be the one that hangs. */
+	if (now - atomic_load_explicit(&d->watched_ms, memory_order_relaxed) > WATCH_MS)
+		disk_watch(d);
 	if (atomic_load_explicit(&d->hanging, memory_order_relaxed))
 		return false;
-	return !until || clock_mono_ms() >= until;
+	return now >= until;
 }
 
 void disk_fault(struct disk *d, int r, const char *doing)
@@ -374,20 +397,4 @@ void disk_end(struct disk *d, int slot)
 {
 	if (slot >= 0)
 		atomic_store(&d->slots[slot], 0);
-}
-
-void disk_watch(struct disk *d)
-{
-	uint64_t now = clock_mono_ms();
-	bool hanging = false;
-
-	for (int i = 0; i < SLOT_N; i++) {
-		uint64_t began = atomic_load_explicit(&d->slots[i], memory_order_relaxed);
-
-		if (began && now > began + DISK_HANG_MS)
-			hanging = true;
-	}
-	if (hanging != atomic_exchange(&d->hanging, hanging))
-		log_warn(hanging ? "cache disk hangs: bypassed"
-				 : "cache disk answers again");
 }

@@ -19,6 +19,7 @@
 #include "cache/fetch.h"
 #include "cache/pack.h"
 #include "cache/state.h"
+#include "cache/store.h"
 #include "fs/base/check.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
@@ -313,7 +314,8 @@ int object_file(struct object *o, bool create, struct datafile **out)
 	if (!o->cache->disk || o->small)
 		return DATAFILE_E_NONE;
 	lock_take(&o->lock);
-	if (!o->file &&
+	/* A disk that hangs would not let go of us. */
+	if (!o->file && store_disk_usable(o->cache) &&
 	    (create || !o->looked_ms || clock_mono_ms() - o->looked_ms > LOOK_AGAIN_MS)) {
 		lock_drop(&o->lock);
 		r = datafile_open(o->cache->disk, o->ident, create, &f);

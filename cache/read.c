@@ -92,8 +92,8 @@ static int look(const struct call *c, bool use_disk, struct run *run)
 			run->end = f->off;
 	if (!use_disk)
 		return 0;
-	run->unloaded = !b->loaded;
 	run->state = block_run(b, first, last, &end);
+	run->unloaded = !b->loaded && run->state != BLOCK_CHECKED;
 	stop = (block << BLOCK_SHIFT) + ((uint64_t)end << PAGE_SHIFT);
 	run->end = stop < run->end ? stop : run->end;
 	if (run->state != BLOCK_ABSENT && o->file)
@@ -316,9 +316,10 @@ static int again(struct call *c, int r)
 static int serve(struct call *c)
 {
 	static const struct readahead_plan none;
+	struct disk *disk = c->o->cache->disk;
 	uint64_t reached;
 	struct run run;
-	int r = look(c, store_disk_usable(c->o->cache), &run);
+	int slot, r = look(c, store_disk_usable(c->o->cache), &run);
 
 	if (r < 0)
 		return err_trace(r);
@@ -327,10 +328,16 @@ static int serve(struct call *c)
 		fill_put(run.fill);
 		return r < 0 ? err_trace(again(c, r)) : r;
 	}
-	if (run.unloaded) {
+	if (c->nowait && (run.unloaded || run.closed)) {
+		r = OBJECT_E_WAIT; /* opening a file is waiting for the disk */
+	} else if (run.unloaded) {
+		slot = disk_begin(disk);
 		r = object_load(c->o, c->at >> BLOCK_SHIFT);
+		disk_end(disk, slot);
 	} else if (run.closed) {
+		slot = disk_begin(disk);
 		r = object_file(c->o, false, &run.file);
+		disk_end(disk, slot);
 		if (r > 0) {
 			lock_take(&c->o->lock);
 			if (!c->o->file)
@@ -370,7 +377,7 @@ static bool at_hand(const struct call *read)
 
 		if (look(&c, store_disk_usable(c.o->cache), &run) < 0)
 			return false;
-		there = run.state != BLOCK_ABSENT || run.unloaded;
+		there = run.state != BLOCK_ABSENT && !run.unloaded && !run.closed;
 		if (run.fill) {
 			lock_take(&c.o->lock);
 			there = run.fill->arrived >= run.end - run.fill->off;
