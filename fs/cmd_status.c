@@ -150,6 +150,25 @@ static void print_fuse(const json_t *fuse)
 	       text(fuse, "libfuse", "?"));
 }
 
+/* Only when there is something to tell. */
+static void print_restart(const json_t *restart)
+{
+	char ago[32];
+	int64_t at = json_integer_value(json_object_get(restart, "last"));
+	int64_t now = time(NULL);
+
+	if (!number(restart, "count"))
+		return;
+	units_format_duration(ago, sizeof(ago),
+			      now > at ? (uint64_t)(now - at) * 1000 : 0);
+	printf("  restarts   %" PRIu64 ", the last %s ago", number(restart, "count"),
+	       ago);
+	if (number(restart, "holder"))
+		printf("; holder %" PRIu64 "\n", number(restart, "holder"));
+	else
+		printf("; no other: %s\n", text(restart, "why", "?"));
+}
+
 static void print_input(const json_t *in, const json_t *cache)
 {
 	uint64_t all = number(in, "bytes_read"), hit = number(in, "bytes_hit");
@@ -245,6 +264,7 @@ static void print_status(const json_t *status)
 		return;
 	}
 	print_fuse(json_object_get(status, "fuse"));
+	print_restart(json_object_get(status, "restart"));
 	if (in)
 		print_input(in, json_object_get(status, "cache"));
 	json_array_foreach(json_object_get(status, "warm"), i, job) print_warm(job);

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cache/kill_point.h"
 #include "cache/tail.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/err.h"
@@ -166,6 +167,7 @@ static int take_over(struct handover *h, struct handover_requests *q)
 		r = read_resent(q, h->fd);
 	if (r < 0)
 		return err_trace(r);
+	kill_point("handover.resent");
 	atomic_store(&q->waiting, true);
 	log_info("took over generation=%u resent=%zu", h->generation, q->resent_count);
 	return 0;
@@ -178,6 +180,7 @@ int handover_begin(struct handover *h)
 
 	if (!q)
 		return err_origin(-ENOMEM);
+	kill_point_init();
 	lock_init(&q->lock);
 	h->requests = q;
 	if (h->generation > 1)

@@ -159,12 +159,32 @@ static void put_store(struct serve *s, struct buf *b)
 	json_end_object(b);
 }
 
+/* Why nobody would take over from this process, or NULL. */
+static const char *no_restart(const struct serve *s)
+{
+	const struct handover *h = s->handover;
+
+	if (!h)
+		return s->config->restart == CONFIG_OFF ? "switched off"
+		       : geteuid() != 0                 ? "needs root"
+							: "in the foreground";
+	if (getppid() != h->holder)
+		return "its holder is gone";
+	if (atomic_load(&h->rings))
+		return "the kernel cannot send again what came over io_uring";
+	return atomic_load(&h->resends) ? NULL : "needs Linux 6.9";
+}
+
 static void put_restart(struct serve *s, struct buf *b)
 {
 	const struct handover *h = s->handover;
 
+	const char *why = no_restart(s);
+
 	json_begin_object(b, "restart");
-	json_put_bool(b, "used", h && atomic_load(&h->resends) && getppid() == h->holder);
+	json_put_bool(b, "used", !why);
+	if (why)
+		json_put_string(b, "why", why);
 	if (h) {
 		json_put_int(b, "holder", getppid() == h->holder ? h->holder : 0);
 		json_put_uint(b, "count", h->generation - 1);

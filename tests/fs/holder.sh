@@ -135,6 +135,42 @@ store_back
 expect_rc 0 timeout 60 "$bin/sluice" recover --state-dir "$T/state"
 [ "$(cat "$S/kept")" = kept ] || fail "not recovered"
 
+# Every daemon that takes over dies with the requests in its hands: no one waits for ever.
+SLUICE_KILL_AT=handover.resent start --passthrough off
+mkdir "$T/mnt/dir" "$T/mnt/dir/sub"
+waiting=()
+for i in 1 2 3; do
+	(while mkdir "$T/mnt/dir/$i" && rmdir "$T/mnt/dir/$i"; do :; done) 2>/dev/null &
+	waiting+=($!)
+done
+sleep 0.3
+kill -9 "$pid"
+eventually 30 dead "$holder"
+mountpoint -q "$T/mnt" && fail "still mounted"
+for waiter in "${waiting[@]}"; do eventually 30 dead "$waiter"; done
+grep -q 'error: daemon died.*too often' "$T/state/log" || fail "the log does not say so"
+
+# Over io_uring there is no other daemon; --restart on does without.
+start --restart on --io-uring auto
+[ "$(json .fuse.io_uring.used)" = false ] || fail "--restart on uses io_uring"
+kill_daemon
+ls "$T/mnt" >/dev/null
+expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
+eventually 30 gone "$holder"
+if [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ]; then
+	start --io-uring auto
+	ls "$T/mnt" >/dev/null
+	if [ "$(json .fuse.io_uring.used)" = true ]; then
+		[ "$(json .restart.used)" = false ] || fail "it says that it can take over"
+		exec 7>"$T/mnt/over-ring"
+		kill -9 "$pid"
+		eventually 30 dead "$holder"
+		mountpoint -q "$T/mnt" && fail "still mounted"
+		(echo more >&7 && [ -e "$T/mnt/over-ring" ]) 2>/dev/null && fail "someone answers"
+		exec 7>&-
+	fi
+fi
+
 # Switched off.
 mount_sluice oss://data "$T/mnt" output --restart off
 pid=$(json .pid)
