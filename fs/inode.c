@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "fs/base/check.h"
 #include "fs/base/crc.h"
@@ -53,6 +54,7 @@ struct inodes {
 	uint32_t free;  /* the first free one */
 	uint32_t *heads;
 	uint32_t head_count;
+	uint32_t hand; /* where inodes_spare() goes on */
 };
 
 static struct node *node_at(struct inodes *t, uint32_t i)
@@ -451,4 +453,27 @@ uint64_t inodes_count(struct inodes *t)
 {
 	lock_scope(&t->lock);
 	return t->count;
+}
+
+size_t inodes_spare(struct inodes *t, uint64_t keep, struct inodes_spare *out, size_t max)
+{
+	size_t count = 0;
+
+	lock_scope(&t->lock);
+	for (uint32_t seen = 0; seen < t->used && count < max; seen++) {
+		struct node *n;
+
+		if (t->count <= keep + count)
+			break;
+		t->hand = t->hand + 1 < t->used ? t->hand + 1 : 1;
+		if (t->hand >= t->used)
+			break;
+		n = node_at(t, t->hand);
+		if (!n->name || n->replaced || n->children || S_ISDIR(n->version.mode))
+			continue;
+		out[count].parent = (uint64_t)n->parent + 1;
+		strcpy(out[count++].name,
+		       n->name); /* at most PATH_NAME_MAX, as entered */
+	}
+	return count;
 }

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fs/base/path.h"
 #include "fs/tree.h"
 
 struct handover;
@@ -49,3 +50,13 @@ int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name,
 		struct inodes_version *version);
 
 uint64_t inodes_count(struct inodes *t);
+
+/* Files that someone has looked up, at most `max` of them, each time others in turn, as
+ * long as there are more than `keep` inodes: whom to ask the kernel to let go of. Returns
+ * how many. */
+struct inodes_spare {
+	uint64_t parent;
+	char name[PATH_NAME_MAX + 1];
+};
+size_t inodes_spare(struct inodes *t, uint64_t keep, struct inodes_spare *out,
+		    size_t max);

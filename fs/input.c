@@ -334,6 +334,18 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 	return r < 0 ? input_border(r) : 0;
 }
 
+bool input_is_over(struct input *in)
+{
+	return in->config.inodes_max && inodes_count(in->inodes) > in->config.inodes_max;
+}
+
+size_t input_spare(struct input *in, struct inodes_spare *out, size_t max)
+{
+	/* Down to less than where it began, so that it does not begin at once again. */
+	return inodes_spare(in->inodes,
+			    in->config.inodes_max - in->config.inodes_max / 16, out, max);
+}
+
 void input_forget(struct input *in, uint64_t ino, uint64_t n)
 {
 	inodes_forget(in->inodes, ino, n);

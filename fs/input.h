@@ -32,6 +32,7 @@ struct input_config {
 	uint64_t ttl_ms;             /* freshness of attributes and listings */
 	uint64_t deadline_ms;        /* of one read or look-up; 0: 60 s */
 	struct order_log *order_log; /* borrowed: what is read is written there; NULL */
+	uint64_t inodes_max;         /* files the kernel may hold, about; 0: any number */
 	uint32_t requests_max;       /* for what no reader waits for; 0: a default */
 	bool immutable;              /* the source never changes: ttl for ever */
 	bool posix; /* ask for the objects' own mode, owner and times (one request
@@ -49,6 +50,12 @@ struct input *input_free(struct input *in); /* all files released */
 int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned int flags,
 		 struct tree_attr *attr);
 void input_forget(struct input *in, uint64_t ino, uint64_t n);
+
+/* Names that the kernel should let go of (session_forget_name()), because it holds more
+ * files than inodes_max: what it forgets is forgotten here, too. Returns how many. */
+struct inodes_spare;
+size_t input_spare(struct input *in, struct inodes_spare *out, size_t max);
+bool input_is_over(struct input *in); /* whether to call it; cheap */
 int input_getattr(struct input *in, uint64_t ino, unsigned int flags,
 		  struct tree_attr *attr);
 int input_readlink(struct input *in, uint64_t ino, unsigned int flags, char *target,

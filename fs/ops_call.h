@@ -41,6 +41,7 @@ struct ops {
 	struct worker_pool *workers;
 	uint32_t replies; /* lock: expected from other threads */
 	pthread_cond_t replied;
+	atomic_bool sparing;       /* a worker asks the kernel to let go of names */
 	atomic_bool stopping;      /* nobody waits for replies any more */
 	_Atomic uint64_t tokens;   /* last interrupt token given out */
 	_Atomic uint64_t deferred; /* calls handed to workers */

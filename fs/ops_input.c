@@ -17,9 +17,12 @@
  * many as there were at one moment.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "fs/base/err.h"
 #include "fs/base/log.h"
+#include "fs/base/worker.h"
+#include "fs/inode.h"
 #include "fs/input.h"
 #include "fs/ops_call.h"
 #include "fs/session.h"
@@ -27,6 +30,11 @@
 
 #define SMALL_EVIDENCE 64 /* small files opened before opens are left out */
 #define SMALL_SHARE 64    /* and this many for each large one */
+
+enum {
+	SPARE_MAX = 256,   /* names at a time */
+	SPARE_ROUNDS = 256 /* then whoever comes next begins again */
+};
 
 static struct input *tree(const struct call *c)
 {
@@ -59,10 +67,38 @@ static void in_init(void *user, struct fuse_conn_info *conn)
 		     o->can_skip_open && o->config.profile == OPS_PROFILE_SMALL);
 }
 
+/* The kernel keeps names as long as it likes; what it holds takes memory here. */
+static void spare(void *arg)
+{
+	struct ops *o = arg;
+	struct inodes_spare *names = malloc(SPARE_MAX * sizeof(*names));
+	size_t n = names ? 1 : 0;
+
+	/* Those in use stay: each is asked for once a turn at most. */
+	for (int round = 0; n && round < SPARE_ROUNDS && !atomic_load(&o->stopping);
+	     round++) {
+		n = input_spare(o->config.input, names, SPARE_MAX);
+		for (size_t i = 0; i < n && !atomic_load(&o->stopping); i++)
+			session_forget_name(o->config.session, names[i].parent,
+					    names[i].name);
+	}
+	free(names);
+	atomic_store(&o->sparing, false);
+}
+
+static void spare_if_over(struct ops *o)
+{
+	if (!input_is_over(o->config.input) || atomic_exchange(&o->sparing, true))
+		return;
+	if (!worker_try_submit(o->workers, spare, o))
+		atomic_store(&o->sparing, false);
+}
+
 static int run_lookup(struct call *c, unsigned int flags)
 {
 	struct fuse_entry_param entry;
 	struct tree_attr attr;
+	struct ops *o;
 	int r;
 
 	r = input_lookup(tree(c), c->ino, c->name, flags, &attr);
@@ -71,8 +107,10 @@ static int run_lookup(struct call *c, unsigned int flags)
 	if (r != 0)
 		return r;
 	call_entry(&attr, &entry);
+	o = c->ops;
 	if (fuse_reply_entry(c->req, &entry) < 0)
 		input_forget(tree(c), attr.ino, 1);
+	spare_if_over(o);
 	return 0;
 }
 
@@ -231,6 +269,8 @@ static int run_readdir(struct call *c, unsigned int flags)
 		r = input_readdir(dir, listing_cookie(c), c->flag, flags, listing_fill,
 				  &l);
 	standin_put(c->ops->standins, s);
+	if (c->flag)
+		spare_if_over(c->ops);
 	return listing_end(&l, r);
 }
 

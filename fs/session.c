@@ -376,6 +376,12 @@ int session_unmount(struct session *s)
 	return 0;
 }
 
+void session_forget_name(struct session *s, uint64_t parent, const char *name)
+{
+	/* -ENOENT and the like: it is not there any more, nothing to do. */
+	(void)!fuse_lowlevel_notify_inval_entry(s->fuse, parent, name, strlen(name));
+}
+
 void session_detach(struct session *s)
 {
 	struct mounts_entry entry;

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct buf;
 struct fuse_conn_info;
@@ -46,6 +47,10 @@ void session_saw_uring(struct session *s);
 
 /* Serves until the mount is gone. 0 or a negative errno. */
 int session_loop(struct session *s);
+
+/* Asks the kernel to let go of a name and, if nobody uses it, its inode. Waits for who
+ * changes or reads the directory: not for threads that they wait for. */
+void session_forget_name(struct session *s, uint64_t parent, const char *name);
 
 /* Takes the mount out of the name space; what still uses it holds it: SESSION_E_BUSY. */
 enum {

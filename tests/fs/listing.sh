@@ -59,6 +59,9 @@ pages=$(requests ListObjectsV2)
 [ "$(ls -lU "$T/in/big" | wc -l)" -eq $((count + 1)) ] || fail "ls -l is not complete"
 [ "$(requests HeadObject)" -le 1 ] || fail "$(requests HeadObject) HEADs"
 [ "$(requests ListObjectsV2)" -eq "$pages" ] || fail "listed again"
+# The kernel is asked to let go of what would take more than its share of --memory.
+inodes=$(jq_status '.input.detail.inodes // .input.inodes')
+[ "$inodes" -le 70000 ] || fail "$inodes inodes are held"
 kb=$(rss_kb)
 [ "$kb" -le $((96 * 1024)) ] || fail "$kb KB resident for $count entries"
 
