@@ -32,7 +32,7 @@ disk_away() {
 }
 defer disk_away
 mount_on_disk() { mount_sluice oss://data "$T/in" input --cache-dir "$T/disk/cache" --cache-free 1M \
-		--deadline 20s "$@"; }
+		--deadline 20s; }
 # same FILE…: it is as in the store, within the time that a hanging disk may cost.
 same() {
 	local name
