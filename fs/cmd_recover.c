@@ -100,6 +100,7 @@ static int report(const struct drain *d, bool as_json, const char *dir)
 	json_t *receipt = json_loadb(d->receipt.data ? d->receipt.data : "",
 				     d->receipt.len, 0, NULL);
 	json_t *result = json_object();
+	json_int_t damaged;
 	int code;
 
 	json_object_set_new(result, "result",
@@ -111,6 +112,15 @@ static int report(const struct drain *d, bool as_json, const char *dir)
 	if (receipt)
 		json_object_set_new(result, "receipt", receipt);
 	code = cmd_print_drained(result, as_json, dir);
+	damaged = json_integer_value(
+		json_object_get(json_object_get(result, "receipt"), "damaged"));
+	if (code == EXIT_OK && damaged > 0) {
+		fprintf(stderr,
+			"sluice: the journal in %s was damaged in %lld places: what it "
+			"named there may not be stored; see quarantine/ and lost+found\n",
+			dir, (long long)damaged);
+		code = EXIT_INTERNAL;
+	}
 	json_decref(result);
 	return code;
 }

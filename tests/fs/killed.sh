@@ -58,3 +58,20 @@ cmp "$T/two" "$S/three" && cmp "$T/one" "$S/one"
 
 # Nothing is pending: nothing is done, and that is success.
 expect_rc 0 timeout 60 "$bin/sluice" recover --state-dir "$T/state"
+
+# A journal that is damaged in the middle: what is whole is stored, and it is no success.
+mount_sluice oss://data "$T/mnt" output --restart off
+store_away
+for i in 1 2 3 4; do
+	echo "file $i" >"$T/mnt/damaged$i"
+	sync "$T/mnt/damaged$i"
+done
+kill_it
+umount -l "$T/mnt"
+store_back
+wal=$(find "$T/state/journal" -name '*.wal')
+printf 'XXXX' | dd of="$wal" bs=1 seek=1124 conv=notrunc status=none
+expect_rc 70 timeout 60 "$bin/sluice" recover --state-dir "$T/state" --json
+jq -e '.damaged > 0' "$T/out" >/dev/null || fail "receipt: $(cat "$T/out")"
+grep -q quarantine "$T/err" || fail "$(cat "$T/err")"
+[ "$(cat "$S/damaged4")" = "file 4" ] || fail "what is whole is not stored"
