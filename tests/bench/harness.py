@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ def run(*args, timeout=120, **kw):
     longer."""
     args = [str(a) for a in args]
     process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, **kw)
+                               text=True, start_new_session=True, **kw)
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as e:
@@ -70,7 +71,7 @@ class Store:
         with open(self.out, "w", encoding="utf-8") as f:
             self.process = subprocess.Popen(
                 [BUILD / "ossd", "--root", self.root, "--listen", "127.0.0.1:0",
-                 "--admin", "127.0.0.1:0", "--no-auth"], stdout=f)
+                 "--admin", "127.0.0.1:0", "--no-auth"], stdout=f, start_new_session=True)
         until = time.monotonic() + 600
         while "admin " not in self.out.read_text():
             if self.process.poll() is not None or time.monotonic() > until:
@@ -156,6 +157,14 @@ class Bench:
         self.store = Store(self.work)
         self.until = time.monotonic() + 60 * args.minutes
         self.mounts = []
+        self.interrupted = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.interrupt)
+
+    def interrupt(self, *_):
+        """The programs have sessions of their own: what is asked to end is this one."""
+        self.interrupted = True
+        raise KeyboardInterrupt
 
     def some(self, count):
         """A count or a number of bytes at the scale of this run, in whole MiB if large."""
@@ -241,6 +250,12 @@ class Bench:
             for row in rows:
                 self.table.fail(row, contender, e)
             self.say(f"  {contender}: {e}")
+            self.go_on()
+
+    def go_on(self):
+        """What fails while things are taken away after an interrupt hides the interrupt."""
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def one(self, contender, work):
         """One run; False when the contender has no place in further rounds."""
@@ -250,6 +265,7 @@ class Bench:
             for row in self.running:
                 self.table.fail(row, contender, e)
             self.say(f"  {contender}: {e}")
+            self.go_on()
             return False
         finally:
             for mount in list(self.mounts):

@@ -62,7 +62,8 @@ class Mount:
         """A daemon in the foreground, until its mount is there."""
         log = self.bench.work / f"{self.name}.log"
         with open(log, "w", encoding="utf-8") as f:
-            self.process = subprocess.Popen([str(a) for a in args], stdout=f, stderr=f)
+            self.process = subprocess.Popen([str(a) for a in args], stdout=f, stderr=f,
+                                            start_new_session=True)
         self.pid = self.process.pid
         until = time.monotonic() + 30
         while not os.path.ismount(self.dir):
