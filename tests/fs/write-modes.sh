@@ -16,6 +16,7 @@ appenders() {
 	for i in 1 2 3 4; do
 		(for j in $(seq 50); do echo "writer $i line $j"; done) >>mnt/appended &
 	done
+	# shellcheck disable=SC2046
 	wait $(jobs -p)
 	[ "$(wc -l <mnt/appended)" -eq 200 ] || fail "$mode: lines: $(wc -l <mnt/appended)"
 	[ "$(sort mnt/appended | uniq -c | awk '$1 != 1 || NF != 5')" = "" ] ||
