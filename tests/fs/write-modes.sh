@@ -55,6 +55,7 @@ appended_later() {
 	[ "$(cat mnt/later)" = onetwothreefour ] || fail "$mode: later: $(cat mnt/later)"
 }
 
+plain() { [ "$(stat -c %a mnt/suid)" = 777 ]; }
 privileges() {
 	[ "$(id -u)" -eq 0 ] || return 0
 	echo x >mnt/suid
@@ -62,7 +63,7 @@ privileges() {
 	setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'echo y >>mnt/suid' ||
 		fail "$mode: cannot append"
 	# The kernel does not look again before the attributes that it knows are old.
-	eventually 10 sh -c '[ "$(stat -c %a mnt/suid)" = 777 ]'
+	eventually 10 plain
 }
 
 # Small writes need not each wake the daemon; `limit` is far below one each.
