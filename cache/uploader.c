@@ -228,6 +228,14 @@ void uploader_submit(struct uploader *u, struct upload_job *job)
 	pthread_cond_signal(&u->cond);
 }
 
+/* What was sent may be carried out although nobody waits for the answer, behind whatever
+ * is sent next for the key: the answer decides. */
+static bool may_land_late(const struct origin_req *req)
+{
+	return req->op == ORIGIN_PUT || req->op == ORIGIN_APPEND ||
+	       req->op == ORIGIN_COPY || req->op == ORIGIN_MULTI_END;
+}
+
 void uploader_cancel(struct uploader *u, struct upload_job *job)
 {
 	lock_scope(&u->lock);
@@ -237,8 +245,7 @@ void uploader_cancel(struct uploader *u, struct upload_job *job)
 	for (uint32_t i = 0; i < u->worker_count; i++) {
 		struct worker *w = &u->workers[i];
 
-		/* An END may have happened already: its answer decides. */
-		if (w->req && w->job == job && w->req->op != ORIGIN_MULTI_END)
+		if (w->req && w->job == job && !may_land_late(w->req))
 			origin_cancel(u->origin, w->req);
 	}
 	pthread_cond_broadcast(&u->cond);

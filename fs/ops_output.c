@@ -131,6 +131,8 @@ static int run_setattr(struct call *c, unsigned int flags)
 		set |= OUTPUT_SET_DROP;
 	if (!set) /* an access time alone: not kept */
 		return run_getattr(c, flags);
+	if (c->fi.fh)
+		set |= OUTPUT_SET_OPEN;
 	r = output_setattr(tree(c), c->ino, set, &attr);
 	return r != 0 ? r : reply_attr(c, &attr);
 }

@@ -68,6 +68,7 @@ enum output_set {
 	OUTPUT_SET_SIZE = 1 << 3,
 	OUTPUT_SET_MTIME = 1 << 4,
 	OUTPUT_SET_DROP = 1 << 5, /* set-user-id and the like go, as with an owner */
+	OUTPUT_SET_OPEN = 1 << 6, /* through an open file, whose close acknowledges it */
 };
 /* `attr` brings the fields named in `set` and takes all of them back. */
 int output_setattr(struct output *o, uint64_t ino, unsigned int set,

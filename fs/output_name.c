@@ -115,23 +115,22 @@ int output_getattr(struct output *o, uint64_t ino, unsigned int flags,
 
 /* ---- setattr --------------------------------------------------------------------------------- */
 
-static int set_size(struct output *o, struct node *n, uint64_t size)
+static int set_size(struct output *o, struct node *n, uint64_t size, bool open)
 {
-	bool was_open;
 	int r;
 
 	if (n->kind != RECORD_FILE)
 		return n->kind == RECORD_DIR ? err_origin(-EISDIR) : err_origin(-EINVAL);
 	pthread_rwlock_wrlock(&n->io);
 	lock_take(&o->lock);
-	was_open = n->opens > 0;
 	r = content_open(o, n);
 	lock_drop(&o->lock);
 	if (r == 0)
 		r = content_truncate(o, n, size);
 	pthread_rwlock_unlock(&n->io);
-	/* truncate(2) by name: there is no close to come. */
-	if (r == 0 && !was_open)
+	/* truncate(2) by name: there is no close to come that acknowledges it, though the
+	 * file may be open for reading or a writer's close may be under way. */
+	if (r == 0 && !open)
 		r = content_ack(o, n);
 	lock_take(&o->lock);
 	content_close(o, n);
@@ -187,7 +186,7 @@ int output_setattr(struct output *o, uint64_t ino, unsigned int set,
 		return err_trace(r);
 	r = store_attributes(o, n, 0);
 	if (r == 0 && (set & OUTPUT_SET_SIZE))
-		r = set_size(o, n, attr->size);
+		r = set_size(o, n, attr->size, set & OUTPUT_SET_OPEN);
 	lock_scope(&o->lock);
 	if (r == 0) {
 		if (set & OUTPUT_SET_MODE)
@@ -201,7 +200,7 @@ int output_setattr(struct output *o, uint64_t ino, unsigned int set,
 		if (set & OUTPUT_SET_MTIME)
 			set_mtime(n, attr->mtime_ns);
 		n->ctime_ns = clock_real_ns();
-		if (set & ~(unsigned int)OUTPUT_SET_SIZE) {
+		if (set & ~(unsigned int)(OUTPUT_SET_SIZE | OUTPUT_SET_OPEN)) {
 			n->meta_change++;
 			n->unverified = false;
 			/* A store without metadata has nothing to be told. */

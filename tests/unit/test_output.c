@@ -380,6 +380,28 @@ static void test_writes_behind_our_back_are_acknowledged(void **state)
 	tear_down(&t);
 }
 
+/* By name, while a reader has it open: there is no close that would acknowledge it. */
+static void test_a_truncation_by_name_is_kept(void **state)
+{
+	struct tree_attr attr;
+	struct output_file *f;
+	struct rig t;
+	uint64_t ino;
+
+	(void)state;
+	set_up(&t);
+	put(&t, "f", "a long text");
+	f = open_for(&t, "f", O_RDONLY);
+	ino = walk(&t, "f", &attr);
+	attr.size = 1;
+	assert_int_equal(output_setattr(t.o, ino, OUTPUT_SET_SIZE, &attr), 0);
+	close_file(f);
+	assert_reads(&t, "f", "a");
+	drain(&t);
+	lib_assert_content(t.origin, "f", "a");
+	tear_down(&t);
+}
+
 static void *drain_for_a_while(void *arg)
 {
 	struct rig *t = arg;
@@ -416,6 +438,7 @@ static void test_a_drain_waits_for_what_changes_again(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(test_a_drain_waits_for_what_changes_again),
+	  cmocka_unit_test(test_a_truncation_by_name_is_kept),
 	  cmocka_unit_test(test_writers_wait_for_space_instead_of_failing),
 	  cmocka_unit_test(test_a_close_without_a_change_sends_nothing),
 	  cmocka_unit_test(test_writes_behind_our_back_are_acknowledged),
