@@ -312,6 +312,10 @@ static struct node *due_file(struct output *o, uint64_t now, uint64_t interval)
 
 		if (now - n->published_ms < interval || !n->live || !n->parent)
 			continue;
+		/* The last one is still on its way: to replace it would send its tail
+		 * twice, and with a slow store none would ever arrive. */
+		if (n->publish && n->acked)
+			continue;
 		n->published_ms = now;
 		/* Only what grew: a file that is being rewritten keeps its last whole
 		 * version in the store until it is closed. */
