@@ -153,7 +153,8 @@ static int read_resent(struct handover_requests *q, int fd)
 		if (r < 0)
 			return err_trace(r);
 	}
-	return 0;
+	/* Taken away while nobody served: what is pending is the next mount's. */
+	return p.revents & POLLERR ? err_origin(-ENOTCONN) : 0;
 }
 
 static int take_over(struct handover *h, struct handover_requests *q)
