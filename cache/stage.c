@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -37,10 +38,22 @@
 #define ID_NAME_MAX 24
 #define CARRY_TOTAL_MAX (64u << 20)
 #define SPARES_MAX 64
+#define SPARES_SHARE 16 /* … and at most this part of the descriptors we may have */
 
 static void id_name(char out[static ID_NAME_MAX], uint64_t id)
 {
 	snprintf(out, ID_NAME_MAX, "%016llx", (unsigned long long)id);
+}
+
+/* Each spare keeps a descriptor. */
+static int spares_max(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 ||
+	    files.rlim_cur / SPARES_SHARE >= SPARES_MAX)
+		return SPARES_MAX;
+	return (int)(files.rlim_cur / SPARES_SHARE);
 }
 
 int stage_new(const struct stage_config *config, struct stage **out)
@@ -57,6 +70,7 @@ int stage_new(const struct stage_config *config, struct stage **out)
 	lock_init(&s->lock);
 	list_init(&s->doomed);
 	list_init(&s->spares);
+	s->spares_max = spares_max();
 	s->next_id = 1;
 	*out = s;
 	return 0;
@@ -329,7 +343,7 @@ bool stage_has_spare(struct stage *s)
 /* Keeps a content and its file for another use. Lock held. */
 static bool make_spare(struct stage *s, struct content *c)
 {
-	if (c->recorded || c->fd < 0 || !c->small || s->spare_count == SPARES_MAX ||
+	if (c->recorded || c->fd < 0 || !c->small || s->spare_count >= s->spares_max ||
 	    atomic_load(&c->dead))
 		return false;
 	s->spare_count++;

@@ -39,7 +39,7 @@ struct stage {
 	uint64_t named;           /* all up to here that the journal names */
 	uint64_t carried;         /* bytes */
 	struct list spares;       /* of contents, the oldest first */
-	int spare_count;
+	int spare_count, spares_max;
 	_Atomic int64_t used;      /* bytes, by the owner's account */
 	_Atomic uint64_t space_ms; /* when `available` was asked for */
 	_Atomic uint64_t available;

@@ -62,17 +62,18 @@ for f in "$S"/full-*; do
 	cmp -s "$T/data" "$f" || grep -q "${f##*/}" "$T/refused" || fail "$f is not whole"
 done
 
-# No inodes left.
+# No inodes left. The files are too large to travel in the journal.
+head -c 100000 /dev/urandom >"$T/middling"
 disk few size=400m,nr_inodes=60
 mount_on few
 store_away
-for i in $(seq 80); do cp "$T/err" "$M/inode-$i" 2>"$T/refused" || break; done
+for i in $(seq 80); do cp "$T/middling" "$M/inode-$i" 2>"$T/refused" || break; done
 grep -q "No space left" "$T/refused" || fail "$(cat "$T/refused")"
 store_back
 write_one() { echo one >"$M/one"; }
 eventually 5 write_one
 expect_rc 0 timeout 60 "$bin/sluice" umount "$M"
-[ -e "$S/inode-1" ] || fail "what was acknowledged did not arrive"
+cmp "$T/middling" "$S/inode-1"
 [ "$(cat "$S/one")" = one ]
 
 # Read-only all of a sudden: nothing is acknowledged; writable again: it goes on.

@@ -12,12 +12,12 @@ switches() {
 
 # Several writers append to one file at once: no line is lost, none is torn.
 appenders() {
-	local i
+	local i j pids=()
 	for i in 1 2 3 4; do
 		(for j in $(seq 50); do echo "writer $i line $j"; done) >>mnt/appended &
+		pids+=($!)
 	done
-	# shellcheck disable=SC2046
-	wait $(jobs -p)
+	for i in "${pids[@]}"; do wait "$i"; done
 	[ "$(wc -l <mnt/appended)" -eq 200 ] || fail "$mode: lines: $(wc -l <mnt/appended)"
 	[ "$(sort mnt/appended | uniq -c | awk '$1 != 1 || NF != 5')" = "" ] ||
 		fail "$mode: torn or twice"
