@@ -240,7 +240,10 @@ int holder_run(const struct config *config, int report)
 	pthread_sigmask(SIG_BLOCK, &s.signals, NULL);
 	r = handover_new(&s.handover, &why);
 	if (r == 0) {
-		s.handover->wanted = config->restart == CONFIG_ON;
+		/* For what is written, to go on matters more than the fewer wake-ups. */
+		s.handover->wanted =
+			config->restart == CONFIG_ON ||
+			(config->role == CONFIG_OUTPUT && config->io_uring != CONFIG_ON);
 		s.handover->fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 		if (s.handover->fd < 0)
 			r = why_set(&why, -errno, "/dev/fuse: %s", strerror(errno));

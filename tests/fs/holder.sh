@@ -158,7 +158,7 @@ ls "$T/mnt" >/dev/null
 expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
 eventually 30 gone "$holder"
 if [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ]; then
-	start --io-uring auto
+	start --io-uring on
 	ls "$T/mnt" >/dev/null
 	if [ "$(json .fuse.io_uring.used)" = true ]; then
 		[ "$(json .restart.used)" = false ] || fail "it says that it can take over"

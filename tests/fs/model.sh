@@ -43,3 +43,4 @@ run() {
 rounds=0
 run
 run --passthrough off --io-uring off
+[ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" != Y ] || run --io-uring on
