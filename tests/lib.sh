@@ -85,6 +85,12 @@ start_ossd() {
 }
 # faults JSON: sets the fault program; faults '[]' clears it.
 faults() { curl -fsS -X PUT --data "$1" "$OSS_ADMIN/faults" >/dev/null; }
+# No upload gets through; what the store holds can still be read.
+store_away() {
+	faults '[{"op":"PutObject","fault":"status","status":503},
+		{"op":"InitiateMultipartUpload","fault":"status","status":503}]'
+}
+store_back() { faults '[]'; }
 # oss_stat JQ-FILTER: a counter of the store.
 oss_stat() { curl -fsS "$OSS_ADMIN/stats" | jq -r "$1"; }
 
@@ -96,6 +102,22 @@ mount_sluice() {
 	defer unmount_hard "$dir"
 	"$bin/sluice" mount "$source" "$dir" --role "$role" --endpoint "${OSS_ENDPOINT:-}" \
 		--region cn-hangzhou --cache-dir "$T/cache" --state-dir "$T/state" "$@"
+}
+# json FILTER: of the status of the mount on $T/mnt, where most tests have theirs.
+json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
+# gone PID: the process that served $T/mnt, the mount and its socket.
+gone() { dead "$1" && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
+# Kills the daemon that serves $T/mnt; another one takes over.
+kill_daemon() {
+	local pid
+	pid=$(json .pid)
+	kill -9 "$pid"
+	eventually 30 serves_anew "$pid"
+}
+# serves_anew PID: another process does.
+serves_anew() {
+	local now
+	now=$(json .pid) && [ "$now" != "$1" ]
 }
 # Frees a mount whatever state it is in: abort its connection, then detach.
 unmount_hard() {

@@ -279,6 +279,19 @@ static int check_v4_url(const struct ossd_auth *a, const char *version,
 	return r ? r : compare_v4(a, &c, date, (*who)->secret, extra);
 }
 
+int ossd_auth_compare_sha1(const struct ossd_claim *c, struct buf *to_sign,
+			   const char *secret, struct buf *extra)
+{
+	char expected[29];
+	int r = oss_v1_signature(expected, secret, to_sign->data, to_sign->len);
+
+	if (r < 0)
+		return err_trace(r);
+	return oss_sign_equal(expected, c->signature)
+		       ? 0
+		       : ossd_auth_mismatch(c, to_sign, NULL, extra);
+}
+
 /* ---- V1 -------------------------------------------------------------------------------- */
 
 static int compare_v1(const struct ossd_auth *a, const struct ossd_claim *c,
@@ -286,16 +299,9 @@ static int compare_v1(const struct ossd_auth *a, const struct ossd_claim *c,
 {
 	_cleanup_(buf_fini) struct buf to_sign = BUF_INIT;
 	struct oss_sign_request req = sign_request(a);
-	char expected[29];
 	int r = oss_v1_string_to_sign(&to_sign, &req, date_line);
 
-	if (r == 0)
-		r = oss_v1_signature(expected, secret, to_sign.data, to_sign.len);
-	if (r < 0)
-		return err_trace(r);
-	return oss_sign_equal(expected, c->signature)
-		       ? 0
-		       : ossd_auth_mismatch(c, &to_sign, NULL, extra);
+	return r < 0 ? err_trace(r) : ossd_auth_compare_sha1(c, &to_sign, secret, extra);
 }
 
 static int check_v1_header(const struct ossd_auth *a, const char *fields,

@@ -49,6 +49,10 @@ int ossd_auth_region(const struct ossd_auth *a, const struct ossd_claim *c,
 int ossd_auth_mismatch(const struct ossd_claim *claim, const struct buf *to_sign,
 		       const struct buf *canonical, struct buf *extra);
 
+/* Of OSS V1 and AWS V2: HMAC-SHA1 over to_sign, in base 64. */
+int ossd_auth_compare_sha1(const struct ossd_claim *claim, struct buf *to_sign,
+			   const char *secret, struct buf *extra);
+
 /* ossd_s3_auth.c: AWS signatures V4 and V2. */
 int ossd_s3_v4_header(const struct ossd_auth *a, const char *fields,
 		      const struct ossd_account **who, const char **message,

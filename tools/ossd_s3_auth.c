@@ -169,16 +169,9 @@ static int compare_v2(const struct ossd_auth *a, const struct ossd_claim *c,
 {
 	_cleanup_(buf_fini) struct buf to_sign = BUF_INIT;
 	struct s3_sign_request req = sign_request(a);
-	char expected[29];
 	int r = s3_v2_string_to_sign(&to_sign, &req, date_line);
 
-	if (r == 0)
-		r = oss_v1_signature(expected, secret, to_sign.data, to_sign.len);
-	if (r < 0)
-		return err_trace(r);
-	return oss_sign_equal(expected, c->signature)
-		       ? 0
-		       : ossd_auth_mismatch(c, &to_sign, NULL, extra);
+	return r < 0 ? err_trace(r) : ossd_auth_compare_sha1(c, &to_sign, secret, extra);
 }
 
 /* "ID:SIGNATURE". */

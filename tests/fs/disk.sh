@@ -7,12 +7,6 @@
 
 start_ossd --bucket data --region cn-hangzhou
 S=$T/oss/data
-store_away() {
-	faults '[{"op":"PutObject","fault":"status","status":503},
-		{"op":"*Multipart*","fault":"status","status":503},
-		{"op":"UploadPart","fault":"status","status":503}]'
-}
-store_back() { faults '[]'; }
 M=$T/mnt
 head -c 8000000 /dev/urandom >"$T/data"
 

@@ -8,14 +8,6 @@
 mkdir -p "$T/mnt"
 start_ossd --bucket data --region cn-hangzhou
 S=$T/oss/data
-# No upload gets through; what the store holds can still be read.
-store_away() {
-	faults '[{"op":"PutObject","fault":"status","status":503},
-		{"op":"InitiateMultipartUpload","fault":"status","status":503}]'
-}
-store_back() { faults '[]'; }
-json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
-gone() { dead "$1" && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
 start() {
 	mount_sluice oss://data "$T/mnt" output "$@"
 	pid=$(json .pid)

@@ -19,23 +19,11 @@ for dir in "" one one/two three; do
 done
 : >"$S/empty"
 start_ossd --bucket data --region cn-hangzhou
-json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
 start() {
 	rm -rf "$T/cache"
 	mount_sluice oss://data "$T/mnt" input --io-uring off "$@"
 	holder=$(json .restart.holder)
 }
-serves_anew() {
-	local now
-	now=$(json .pid) && [ "$now" != "$1" ]
-}
-kill_daemon() {
-	local pid
-	pid=$(json .pid)
-	kill -9 "$pid"
-	eventually 30 serves_anew "$pid"
-}
-gone() { dead "$1" && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
 
 start
 if [ "$(json .restart.used)" != true ]; then

@@ -12,28 +12,11 @@ echo "seed $seed"
 RANDOM=$seed
 start_ossd --bucket data --region cn-hangzhou
 S=$T/oss/data
-store_away() {
-	faults '[{"op":"PutObject","fault":"status","status":503},
-		{"op":"InitiateMultipartUpload","fault":"status","status":503}]'
-}
-store_back() { faults '[]'; }
-json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
 start() {
 	mount_sluice oss://data "$T/mnt" output --io-uring off "$@"
 	pid=$(json .pid)
 	holder=$(json .restart.holder)
 }
-serves_anew() {
-	local now
-	now=$(json .pid) && [ "$now" != "$1" ]
-}
-kill_daemon() {
-	local pid
-	pid=$(json .pid)
-	kill -9 "$pid"
-	eventually 30 serves_anew "$pid"
-}
-gone() { dead "$1" && ! mountpoint -q "$T/mnt" && [ -z "$(ls "$T/run")" ]; }
 
 # The fs must hold: needs a kernel that sends requests again.
 start

@@ -5,15 +5,8 @@
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-json() { "$bin/sluice" status "$T/mnt" --json | jq -er "$1"; }
 start_ossd --bucket data --region cn-hangzhou
 S=$T/oss/data
-# No upload gets through; what the store holds can still be read.
-store_away() {
-	faults '[{"op":"PutObject","fault":"status","status":503},
-		{"op":"InitiateMultipartUpload","fault":"status","status":503}]'
-}
-store_back() { faults '[]'; }
 
 kill_it() {
 	local pid
