@@ -372,7 +372,8 @@ static int run_open(struct call *c, unsigned int flags)
 		input_close(file);
 		return r;
 	}
-	h = handle_open(c, file, close_file, fd, cached, true);
+	/* Pages of a large file may turn out to be wrong once it is whole. */
+	h = handle_open(c, file, close_file, fd, cached, input_is_small(file));
 	if (!h) {
 		input_close(file);
 		return err_origin(-ENOMEM);

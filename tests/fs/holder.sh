@@ -151,6 +151,8 @@ if [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ]; then
 		mountpoint -q "$T/mnt" && fail "still mounted"
 		(echo more >&7 && [ -e "$T/mnt/over-ring" ]) 2>/dev/null && fail "someone answers"
 		exec 7>&-
+	else
+		expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
 	fi
 fi
 

@@ -99,13 +99,14 @@ for mode in passthrough write_back; do
 	if [ $mode = write_back ]; then
 		[ "$(json .fuse.write_back.used)" = true ] || fail "no write-back: $(json .fuse)"
 	fi
-	used=$(json ".fuse.$mode.used")
+	used=$(json ".fuse.$mode.used" || true)
 	appenders
 	while_open
 	times
 	appended_later
 	privileges
-	[ "$used" = false ] || wakes
+	# Before 3.17 the library cannot keep the kernel from asking before each write.
+	[ "$used" = false ] || [[ $(json .fuse.libfuse) == 3.1[0-6]* ]] || wakes
 	others_replace
 	expect_rc 0 timeout 60 "$bin/sluice" umount mnt
 	[ "$(wc -l <"$store/appended")" -eq 200 ] || fail "$mode: stored lines"
