@@ -60,14 +60,17 @@ static void become_link(struct output *o, struct node *n, char *target)
 	n->mode = S_IFLNK | 0777;
 }
 
-int store_attributes(struct output *o, struct node *n, unsigned int flags)
+/* One try; *moved: it went somewhere else meanwhile. */
+static int read_attributes(struct output *o, struct node *n, unsigned int flags,
+			   bool *moved)
 {
 	struct origin_req req = {.op = ORIGIN_STAT, .want_meta = true};
 	_cleanup_(freep) char *key = NULL;
-	char *target = NULL;
+	_cleanup_(freep) char *target = NULL;
 	bool need_target;
 	int r;
 
+	*moved = false;
 	lock_take(&o->lock);
 	need_target = n->kind == RECORD_SYMLINK && !n->target && n->stored.key;
 	if ((!n->unverified && !need_target) || !n->stored.key || n->acked ||
@@ -86,23 +89,32 @@ int store_attributes(struct output *o, struct node *n, unsigned int flags)
 	if (r == 0 && req.attr.is_symlink)
 		r = read_target(o, key, &target);
 	lock_scope(&o->lock);
-	if (r == -ENOENT) {
-		if (n->parent)
-			n->parent->listed = false;
-		return err_trace(r);
-	}
+	*moved = n->stored.key && strcmp(n->stored.key, key) != 0;
+	if (r == -ENOENT && !*moved && n->parent)
+		n->parent->listed = false;
 	if (r < 0)
 		return err_trace(r);
-	n->unverified = false;
-	if (n->meta_dirty || !n->stored.key || strcmp(n->stored.key, key) != 0) {
-		free(target);
+	if (*moved)
 		return 0;
-	}
+	n->unverified = false;
+	if (n->meta_dirty || !n->stored.key)
+		return 0;
 	store_take_attributes(o, n, &req.attr);
 	n->unverified = false;
 	if (target)
 		become_link(o, n, target);
+	target = NULL;
 	return 0;
+}
+
+int store_attributes(struct output *o, struct node *n, unsigned int flags)
+{
+	bool moved = true;
+	int r = 0;
+
+	for (int tries = 0; moved && tries < FETCH_TRIES_MAX; tries++)
+		r = read_attributes(o, n, flags, &moved);
+	return r < 0 ? err_trace(r) : r;
 }
 
 struct read_sink {
