@@ -3,6 +3,8 @@
 # The mount outlives its daemon: killed while a job creates, appends, renames, maps and
 # reads, again and again, and the job sees no error; what it closed is in the store. And
 # the ways such a mount ends.
+#
+# KILLS makes it longer, SEED repeats a run.
 # shellcheck source=tests/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
@@ -51,8 +53,8 @@ under_work() {
 	"$here/holder_work.py" --check "$T/manifest" "$S/$name" || fail "the store lacks something"
 	cat "$T/work.txt"
 }
-under_work passed-through 8
-under_work written-back 5 --passthrough off
+under_work passed-through "${KILLS:-3}"
+under_work written-back "${KILLS:-2}" --passthrough off
 
 # What was told is not taken back, though nothing made it durable.
 start --passthrough off
