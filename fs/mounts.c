@@ -217,15 +217,20 @@ int mounts_abort(unsigned int minor)
 {
 	_cleanup_(close_fdp) int fd = -1;
 	char path[64];
+	int r;
 
 	snprintf(path, sizeof(path), FUSECTL "/%u/abort", minor);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT &&
-	    mount("fusectl", FUSECTL, "fusectl", MS_NOSUID | MS_NODEV | MS_NOEXEC,
-		  NULL) == 0)
+	r = fd < 0 ? -errno : 0;
+	/* Where nobody has mounted it: for as long as this takes. */
+	if (r == -ENOENT && mount("fusectl", FUSECTL, "fusectl",
+				  MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0) {
 		fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return err_origin(-errno);
+		r = fd < 0 ? -errno : 0;
+		umount2(FUSECTL, MNT_DETACH);
+	}
+	if (r < 0)
+		return err_origin(r);
 	return err_trace(io_write(fd, "1", 1));
 }
 

@@ -123,15 +123,17 @@ serves_anew() {
 unmount_hard() {
 	local dev
 	mountpoint -q "$1" 2>/dev/null || grep -qs " $1 " /proc/self/mountinfo || return 0
-	mountpoint -q /sys/fs/fuse/connections ||
-		mount -t fusectl none /sys/fs/fuse/connections 2>/dev/null
 	timeout 10 "$bin/sluice" umount "$1" --deadline 5 >/dev/null 2>&1
 	# Only what is still there: a number that has become free may be another mount's.
 	dev=$(awk -v d="$1" '$5 == d {split($3, n, ":"); print n[2]}' /proc/self/mountinfo)
-	for n in $dev; do
-		[ -e "/sys/fs/fuse/connections/$n/abort" ] &&
-			echo 1 >"/sys/fs/fuse/connections/$n/abort"
-	done
+	if [ -n "$dev" ]; then
+		mkdir -p "$T/connections"
+		mount -t fusectl none "$T/connections"
+		for n in $dev; do
+			[ ! -e "$T/connections/$n/abort" ] || echo 1 >"$T/connections/$n/abort"
+		done
+		umount "$T/connections"
+	fi
 	umount -l "$1" 2>/dev/null
 	return 0
 }
