@@ -353,6 +353,23 @@ static void test_the_state_of_another_source_is_refused(void **state)
 	tear_down(&o);
 }
 
+/* The one record in `b`, which no shorter part of it is. */
+static void decode_whole(const struct buf *b, struct record *out)
+{
+	const char *p;
+	size_t n;
+
+	for (size_t cut = 0; cut < b->len; cut++) {
+		p = b->data;
+		n = cut;
+		assert_int_equal(record_decode(&p, &n, out), -EBADMSG);
+	}
+	p = b->data;
+	n = b->len;
+	assert_int_equal(record_decode(&p, &n, out), 0);
+	assert_int_equal(n, 0);
+}
+
 static void test_records_survive_encoding(void **state)
 {
 	struct buf b = BUF_INIT;
@@ -379,20 +396,10 @@ static void test_records_survive_encoding(void **state)
 			    .stored_size = 12,
 			    .stored_crc64 = 13,
 			    .stored_mtime_ns = 14};
-	const char *p;
-	size_t n;
 
 	(void)state;
 	record_encode(&b, &in);
-	for (size_t cut = 0; cut < b.len; cut++) {
-		p = b.data;
-		n = cut;
-		assert_int_equal(record_decode(&p, &n, &out), -EBADMSG);
-	}
-	p = b.data;
-	n = b.len;
-	assert_int_equal(record_decode(&p, &n, &out), 0);
-	assert_int_equal(n, 0);
+	decode_whole(&b, &out);
 	assert_string_equal(out.name, in.name);
 	assert_string_equal(out.target, in.target);
 	assert_string_equal(out.stored_key, in.stored_key);
@@ -477,15 +484,7 @@ static void test_data_survives_encoding(void **state)
 
 	(void)state;
 	record_encode(&b, &in);
-	for (size_t cut = 0; cut < b.len; cut++) {
-		p = b.data;
-		n = cut;
-		assert_int_equal(record_decode(&p, &n, &out), -EBADMSG);
-	}
-	p = b.data;
-	n = b.len;
-	assert_int_equal(record_decode(&p, &n, &out), 0);
-	assert_int_equal(n, 0);
+	decode_whole(&b, &out);
 	assert_int_equal(out.version, 6);
 	assert_int_equal(out.content_size, 4);
 	assert_memory_equal(out.data, in.data, 4);
