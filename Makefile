@@ -57,9 +57,13 @@ base_src := \
 	fs/base/lock.c \
 	fs/base/log.c \
 	fs/base/opt.c \
+	fs/base/opt_completion.c \
 	fs/base/path.c \
+	fs/base/slots.c \
+	fs/base/standard.c \
 	fs/base/suggest.c \
 	fs/base/units.c \
+	fs/base/utf8.c \
 	fs/base/worker.c \
 	fs/base/xalloc.c
 
@@ -74,11 +78,13 @@ cache_src := \
 	cache/evict.c \
 	cache/fetch.c \
 	cache/fill.c \
+	cache/guard.c \
 	cache/follow.c \
 	cache/ident.c \
 	cache/index.c \
 	cache/journal.c \
 	cache/kill_point.c \
+	cache/ledger.c \
 	cache/lister.c \
 	cache/listing.c \
 	cache/listing_build.c \
@@ -91,8 +97,10 @@ cache_src := \
 	cache/origin_posix.c \
 	cache/pack.c \
 	cache/patch.c \
+	cache/patch_table.c \
 	cache/prefetch.c \
 	cache/probe.c \
+	cache/proof.c \
 	cache/ranges.c \
 	cache/read.c \
 	cache/read_small.c \
@@ -105,8 +113,10 @@ cache_src := \
 	cache/stage.c \
 	cache/stage_copy.c \
 	cache/store.c \
+	cache/sums.c \
 	cache/tail.c \
 	cache/upload_plan.c \
+	cache/upload_schedule.c \
 	cache/upload_request.c \
 	cache/upload_step.c \
 	cache/uploader.c \
@@ -165,29 +175,44 @@ fs_src := \
 	fs/handover.c \
 	fs/handover_file.c \
 	fs/handover_node.c \
+	fs/heap.c \
 	fs/inode.c \
+	fs/name_set.c \
 	fs/input.c \
 	fs/input_dir.c \
 	fs/order.c \
 	fs/order_log.c \
 	fs/output.c \
 	fs/output_content.c \
+	fs/output_detour.c \
 	fs/output_dir.c \
 	fs/output_fetch.c \
 	fs/output_file.c \
 	fs/output_flush.c \
+	fs/output_forget.c \
 	fs/output_handover.c \
+	fs/output_list.c \
 	fs/output_log.c \
+	fs/output_look.c \
 	fs/output_name.c \
 	fs/output_node.c \
 	fs/output_patch.c \
 	fs/output_plan.c \
+	fs/output_rename.c \
+	fs/output_receipt.c \
 	fs/output_result.c \
+	fs/output_room.c \
+	fs/output_source.c \
 	fs/output_status.c \
 	fs/output_store.c \
 	fs/output_sync.c \
 	fs/output_task.c \
-	fs/slots.c \
+	fs/output_time.c \
+	fs/output_walk.c \
+	fs/output_watch.c \
+	fs/output_ahead.c \
+	fs/receipt.c \
+	fs/receive.c \
 	fs/sluice.c \
 	fs/stack.c \
 	fs/warm.c \
@@ -198,27 +223,33 @@ mount_src := \
 	fs/client.c \
 	fs/cmd_check.c \
 	fs/cmd_flush.c \
+	fs/cmd_metrics.c \
 	fs/cmd_mount.c \
 	fs/cmd_recover.c \
 	fs/cmd_status.c \
 	fs/cmd_umount.c \
 	fs/cmd_warm.c \
 	fs/control.c \
+	fs/control_send.c \
 	fs/daemon.c \
+	fs/fusermount.c \
 	fs/holder.c \
 	fs/loop.c \
+	fs/metrics.c \
 	fs/mounts.c \
 	fs/ops.c \
 	fs/ops_handle.c \
 	fs/ops_input.c \
 	fs/ops_output.c \
 	fs/ops_output_file.c \
+	fs/ops_spare.c \
 	fs/ops_reply.c \
 	fs/ops_restore.c \
 	fs/progress.c \
 	fs/serve.c \
 	fs/session.c \
-	fs/standin.c
+	fs/standin.c \
+	fs/survey.c
 
 sluice_src := \
 	fs/main.c
@@ -466,7 +497,8 @@ dest := $(DESTDIR)$(PREFIX)
 install: all
 	install -d $(dest)/bin $(DESTDIR)$(HELPERDIR) $(dest)/lib/pkgconfig $(dest)/include \
 		$(dest)/share/man/man1 $(dest)/share/man/man8 \
-		$(dest)/share/bash-completion/completions
+		$(dest)/share/bash-completion/completions \
+		$(dest)/share/zsh/site-functions $(dest)/share/fish/vendor_completions.d
 	install -m 755 $(programs) $(dest)/bin
 	ln -sf $(PREFIX)/bin/sluice $(DESTDIR)$(HELPERDIR)/mount.sluice
 	install -m 755 $(BUILD)/libsluice.so $(dest)/lib/libsluice.so.0
@@ -479,7 +511,11 @@ install: all
 	install -m 644 runner/runner.1 tools/ossd.1 $(dest)/share/man/man1
 	for program in $(notdir $(programs)); do \
 		$(BUILD)/$$program completion bash \
-			> $(dest)/share/bash-completion/completions/$$program || exit 1; \
+			> $(dest)/share/bash-completion/completions/$$program && \
+		$(BUILD)/$$program completion zsh \
+			> $(dest)/share/zsh/site-functions/_$$program && \
+		$(BUILD)/$$program completion fish \
+			> $(dest)/share/fish/vendor_completions.d/$$program.fish || exit 1; \
 	done
 
 .PHONY: clean

@@ -47,6 +47,17 @@ uint32_t block_mark(struct block *b, uint32_t first, uint32_t count)
 	return fresh;
 }
 
+uint32_t block_uncheck(struct block *b)
+{
+	uint32_t lost = 0;
+
+	for (int i = 0; i < BLOCK_WORDS; i++) {
+		lost += (uint32_t)__builtin_popcountll(b->checked[i]);
+		b->checked[i] = 0;
+	}
+	return lost;
+}
+
 uint32_t block_drop(struct block *b, uint32_t first, uint32_t count)
 {
 	uint32_t lost = 0;
@@ -57,7 +68,6 @@ uint32_t block_drop(struct block *b, uint32_t first, uint32_t count)
 		b->present[i / 64] &= ~(1ull << (i % 64));
 		b->checked[i / 64] &= ~(1ull << (i % 64));
 	}
-	b->has_crc64 = false;
 	block_check(b);
 	return lost;
 }

@@ -22,12 +22,14 @@
 #define BLOCK_WORDS (BLOCK_PAGES / 64)
 
 struct fill;
+struct sums;
 
 struct block {
 	uint64_t present[BLOCK_WORDS];
 	uint64_t checked[BLOCK_WORDS];
 	struct fill *fills; /* those that lie in this block, in no order */
-	uint64_t crc64;     /* of the whole block, when has_crc64 */
+	struct sums *sums;  /* what is known of its CRC-64 (sums.h); NULL: nothing, or */
+	uint64_t crc64;     /* that of the whole block, when has_crc64 */
 	bool loaded;        /* present says what the map on disk said */
 	bool has_crc64;
 };
@@ -47,6 +49,9 @@ void block_merge(struct block *b, uint32_t first, uint32_t count,
 
 /* Marks pages checked (and present); returns how many were not before. */
 uint32_t block_mark(struct block *b, uint32_t first, uint32_t count);
+
+/* Makes all checked pages unchecked; returns how many. */
+uint32_t block_uncheck(struct block *b);
 
 /* Makes pages absent; returns how many were checked. */
 uint32_t block_drop(struct block *b, uint32_t first, uint32_t count);

@@ -332,6 +332,7 @@ void cache_stats(struct cache *c, struct cache_stats *s)
 		.bytes_prefetched = value(&n->bytes_prefetched),
 		.damaged = value(&n->damaged),
 		.crc_mismatches = value(&n->crc_mismatches),
+		.wrong_shown = value(&n->wrong_shown),
 		.evicted = value(&n->evicted),
 		.bytes_evicted = value(&n->bytes_evicted),
 		.bypassed = value(&n->bypassed),
@@ -362,6 +363,7 @@ void cache_status_json(struct cache *c, struct buf *b)
 	json_put_uint(b, "requests_failed", s.requests_failed);
 	json_put_uint(b, "damaged", s.damaged);
 	json_put_uint(b, "crc_mismatches", s.crc_mismatches);
+	json_put_uint(b, "wrong_shown", s.wrong_shown);
 	json_put_uint(b, "evicted", s.evicted);
 	json_put_uint(b, "bytes_evicted", s.bytes_evicted);
 	json_put_uint(b, "bypassed", s.bypassed);

@@ -49,6 +49,7 @@ struct cache_stats {
 	uint64_t bytes_prefetched; /* of bytes_fetched: asked for ahead of a reader */
 	uint64_t damaged;          /* pages found damaged and dropped */
 	uint64_t crc_mismatches;   /* whole objects that failed the store's CRC-64 */
+	uint64_t wrong_shown; /* of these, such as a reader had seen wrong bytes of */
 	uint64_t evicted, bytes_evicted;
 	uint64_t bypassed; /* pieces not kept because the disk would not take them */
 	bool disk;         /* false: working in memory now */

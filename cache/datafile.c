@@ -2,6 +2,7 @@
 #include "cache/datafile.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,11 +20,12 @@
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 
-#define MAP_MAGIC 0x3150414d434c5353ull /* "SSLCMAP1" */
+#define MAP_MAGIC 0x3250414d434c5353ull /* "SSLCMAP2" */
 #define SEAL_MAGIC 0x4c414553u          /* "SEAL" */
 #define MAP_RECORDS 4096                /* where the records start */
 #define MAP_SEAL 4088                   /* where the seal stands */
 #define MAP_MARK 4056                   /* where the mark stands */
+#define MAP_SUM 4032                    /* where the CRC-64 stands */
 #define TIME_STEP_MS 20                 /* file times may be as coarse as this */
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define OPEN_TRIES 4
@@ -44,7 +46,15 @@ struct map_mark {
 	uint32_t crc; /* CRC-32C of the above */
 	uint32_t pad;
 };
-static_assert(sizeof(struct map_header) + IDENT_BYTES_MAX <= MAP_MARK, "room for a mark");
+
+struct map_sum {
+	uint64_t crc64; /* of the object */
+	uint64_t nonce;
+	uint32_t crc; /* CRC-32C of the above */
+	uint32_t pad;
+};
+static_assert(sizeof(struct map_header) + IDENT_BYTES_MAX <= MAP_SUM, "room for a sum");
+static_assert(MAP_SUM + sizeof(struct map_sum) <= MAP_MARK, "room for a mark");
 static_assert(MAP_MARK + sizeof(struct map_mark) <= MAP_SEAL, "room for a seal");
 
 union map_head {
@@ -68,7 +78,7 @@ uint64_t datafile_map_bytes(uint64_t size)
 }
 
 enum {
-	PATH_SIZE = 96
+	PATH_SIZE = 128
 };
 
 static const char *path_of(char path[PATH_SIZE], const unsigned char *hash,
@@ -79,6 +89,16 @@ static const char *path_of(char path[PATH_SIZE], const unsigned char *hash,
 	ident_name(name, hash);
 	snprintf(path, PATH_SIZE, "objects/%.2s/%s%s", name, name, kind);
 	return path;
+}
+
+/* A pair's own: what writes to one that was removed meets none of its successor's bytes. */
+static const char *data_path(char path[PATH_SIZE], const unsigned char *hash,
+			     uint64_t nonce)
+{
+	char kind[32];
+
+	snprintf(kind, sizeof(kind), ".%016llx.data", (unsigned long long)nonce);
+	return path_of(path, hash, kind);
 }
 
 static uint32_t head_crc(const union map_head *head)
@@ -116,14 +136,29 @@ static bool head_good(const union map_head *head, size_t n, const struct ident *
 	return !memcmp(head->bytes + sizeof(head->header), id->bytes, id->len);
 }
 
-/* Makes the map whole under a name of its own, then links it: whoever finds it finds it
- * complete. An existing one (another process was first) is as good. */
+static int make_data(struct disk *d, const struct ident *id, uint64_t nonce)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	char path[PATH_SIZE];
+
+	fd = openat(disk_fd(d), data_path(path, id->hash, nonce),
+		    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_origin(-errno);
+	disk_set_noatime(fd);
+	/* Exactly the object's size: what the kernel reads through it ends there. */
+	return ftruncate(fd, (off_t)id->size) < 0 ? err_origin(-errno) : 0;
+}
+
+/* Makes the data, and the map whole under a name of its own, then links it: whoever finds it
+ * finds all of it. An existing one (another process was first) is as good. */
 static int make_map(struct disk *d, const struct ident *id, const char *path)
 {
 	_cleanup_(close_fdp) int fd = -1;
 	uint64_t bytes = datafile_map_bytes(id->size);
-	char temporary[PATH_SIZE], suffix[40];
+	char temporary[PATH_SIZE], data[PATH_SIZE], suffix[40];
 	union map_head head;
+	size_t n = format_head(&head, id);
 	int r;
 
 	if (!disk_reserve(d, bytes))
@@ -132,16 +167,20 @@ static int make_map(struct disk *d, const struct ident *id, const char *path)
 		 (unsigned long long)clock_random());
 	path_of(temporary, id->hash, suffix);
 	fd = openat(disk_fd(d), temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	r = fd < 0 ? -errno : io_pwrite(fd, head.bytes, format_head(&head, id), 0);
+	r = fd < 0 ? -errno : io_pwrite(fd, head.bytes, n, 0);
 	/* Its full length at once: records of absent pages read as zero. */
 	if (r == 0 && ftruncate(fd, (off_t)bytes) < 0)
 		r = -errno;
+	if (r == 0)
+		r = make_data(d, id, head.header.nonce);
 	if (r == 0 && linkat(disk_fd(d), temporary, disk_fd(d), path, 0) < 0)
 		r = -errno;
 	if (fd >= 0)
 		unlinkat(disk_fd(d), temporary, 0);
-	if (r < 0)
+	if (r < 0) {
+		unlinkat(disk_fd(d), data_path(data, id->hash, head.header.nonce), 0);
 		disk_release(d, bytes);
+	}
 	return r == -EEXIST ? 0 : err_trace(r);
 }
 
@@ -181,24 +220,37 @@ static int open_map(struct disk *d, const struct ident *id, bool create, int *ou
 	return 0;
 }
 
-static int open_data(struct disk *d, const struct ident *id, int *out)
+static int open_data(struct disk *d, const struct ident *id, uint64_t nonce, int *out)
 {
 	_cleanup_(close_fdp) int fd = -1;
 	char path[PATH_SIZE];
 	struct stat st;
 
-	path_of(path, id->hash, ".data");
-	fd = openat(disk_fd(d), path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = openat(disk_fd(d), data_path(path, id->hash, nonce),
+		    O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return DATAFILE_E_NONE;
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_origin(-errno);
-	/* Exactly the object's size: what the kernel reads through it ends there. */
-	if ((uint64_t)st.st_size != id->size) {
-		disk_set_noatime(fd);
-		if (ftruncate(fd, (off_t)id->size) < 0)
-			return err_origin(-errno);
-	}
+	if ((uint64_t)st.st_size != id->size && ftruncate(fd, (off_t)id->size) < 0)
+		return err_origin(-errno);
 	*out = steal_fd(&fd);
 	return 0;
+}
+
+/* A map without its data: someone is removing it, or died there, or took the data away. */
+static void drop_half(struct disk *d, const struct ident *id, struct datafile *f)
+{
+	char path[PATH_SIZE];
+	struct stat ours, now;
+	uint64_t freed;
+
+	path_of(path, id->hash, ".map");
+	if (fstat(f->map_fd, &ours) == 0 &&
+	    fstatat(disk_fd(d), path, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    ours.st_ino == now.st_ino && datafile_remove(d, id->hash, &freed) == 0)
+		disk_release(d, freed);
+	close(steal_fd(&f->map_fd));
 }
 
 int datafile_open(struct disk *d, const struct ident *id, bool create,
@@ -213,21 +265,16 @@ int datafile_open(struct disk *d, const struct ident *id, bool create,
 	lock_init(&f->write_lock);
 	f->size = id->size;
 	atomic_store(&f->refs, 1);
-	/* A pair removed between the two opens would be half of one and half of another:
-	 * the map is removed first, so a map that is still linked after both were opened
-	 * belongs to this data. */
 	for (int i = 0; i < OPEN_TRIES; i++) {
 		r = open_map(d, id, create, &f->map_fd, &f->nonce);
 		if (r == DATAFILE_E_NONE && create)
 			continue;
 		if (r != 0)
 			break;
-		r = open_data(d, id, &f->data_fd);
-		if (r < 0 || !datafile_gone(f))
+		r = open_data(d, id, f->nonce, &f->data_fd);
+		if (r != DATAFILE_E_NONE)
 			break;
-		close(steal_fd(&f->map_fd));
-		close(steal_fd(&f->data_fd));
-		r = DATAFILE_E_NONE;
+		drop_half(d, id, f);
 	}
 	if (r != 0) {
 		datafile_put(f);
@@ -304,11 +351,46 @@ int datafile_write(struct datafile *f, uint64_t off, const void *p, size_t n)
 	return err_trace(io_pwrite(f->data_fd, p, n, off));
 }
 
+static struct map_sum make_sum(const struct datafile *f, uint64_t crc64)
+{
+	struct map_sum s = {.crc64 = crc64, .nonce = f->nonce};
+
+	s.crc = crc32c(0, &s, offsetof(struct map_sum, crc));
+	return s;
+}
+
+int datafile_note_crc64(struct datafile *f, uint64_t crc64)
+{
+	struct map_sum s = make_sum(f, crc64);
+
+	if (atomic_exchange(&f->noted, true))
+		return 0;
+	return err_trace(io_pwrite(f->map_fd, &s, sizeof(s), MAP_SUM));
+}
+
+bool datafile_crc64(const struct datafile *f, uint64_t *crc64)
+{
+	struct map_sum found, right;
+
+	if (io_pread(f->map_fd, &found, sizeof(found), MAP_SUM) != sizeof(found))
+		return false;
+	right = make_sum(f, found.crc64);
+	*crc64 = found.crc64;
+	return !memcmp(&found, &right, sizeof(found));
+}
+
 int datafile_seal(struct datafile *f)
 {
 	uint32_t seal[2] = {SEAL_MAGIC, (uint32_t)f->nonce};
 
 	return err_trace(io_pwrite(f->map_fd, seal, sizeof(seal), MAP_SEAL));
+}
+
+int datafile_unseal(struct datafile *f)
+{
+	static const uint32_t none[2];
+
+	return err_trace(io_pwrite(f->map_fd, none, sizeof(none), MAP_SEAL));
 }
 
 bool datafile_sealed(const struct datafile *f)
@@ -393,24 +475,56 @@ static uint64_t count_pages(int map_fd)
 	}
 }
 
+/* The data of a map that says no more which are its. */
+static void remove_any_data(struct disk *d, const unsigned char *hash)
+{
+	_cleanup_(closedirp) DIR *dir = NULL;
+	char name[IDENT_NAME_SIZE], path[PATH_SIZE];
+	struct dirent *entry;
+	int fd;
+
+	ident_name(name, hash);
+	snprintf(path, sizeof(path), "objects/%.2s", name);
+	fd = openat(disk_fd(d), path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir && fd >= 0)
+		close(fd);
+	while (dir && (entry = readdir(dir))) {
+		const char *kind = strrchr(entry->d_name, '.');
+
+		if (kind && !strcmp(kind, ".data") &&
+		    !strncmp(entry->d_name, name, sizeof(name) - 1))
+			unlinkat(fd, entry->d_name, 0);
+	}
+}
+
 int datafile_remove(struct disk *d, const unsigned char hash[IDENT_HASH_SIZE],
 		    uint64_t *freed)
 {
 	_cleanup_(close_fdp) int fd = -1;
-	char path[PATH_SIZE];
+	char path[PATH_SIZE], taken[PATH_SIZE], suffix[40];
+	struct map_header head = {0};
 	struct stat st;
 
-	fd = openat(disk_fd(d), path_of(path, hash, ".map"),
-		    O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && errno != ENOENT)
-		return err_origin(-errno);
-	/* Only he who unlinks the map gives its bytes back. */
-	if (fd < 0 || unlinkat(disk_fd(d), path, 0) < 0)
-		return DATAFILE_E_NONE;
-	if (unlinkat(disk_fd(d), path_of(path, hash, ".data"), 0) < 0 && errno != ENOENT)
-		log_warn("cache data not removed file=%s error=%s", path,
-			 strerror(errno));
-	*freed = (count_pages(fd) << PAGE_SHIFT) +
-		 (fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0);
+	/* Under another name it is ours: only he who unlinks it gives its bytes back. */
+	snprintf(suffix, sizeof(suffix), ".%016llx.tmp",
+		 (unsigned long long)clock_random());
+	if (renameat(disk_fd(d), path_of(path, hash, ".map"), disk_fd(d),
+		     path_of(taken, hash, suffix)) < 0)
+		return errno == ENOENT ? DATAFILE_E_NONE : err_origin(-errno);
+	fd = openat(disk_fd(d), taken, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && io_pread(fd, &head, sizeof(head), 0) == sizeof(head) &&
+	    head.magic == MAP_MAGIC) {
+		if (unlinkat(disk_fd(d), data_path(path, hash, head.nonce), 0) < 0 &&
+		    errno != ENOENT)
+			log_warn("cache data not removed file=%s error=%s", path,
+				 strerror(errno));
+	} else {
+		remove_any_data(d, hash);
+	}
+	unlinkat(disk_fd(d), taken, 0);
+	*freed = fd < 0 ? 0
+			: (count_pages(fd) << PAGE_SHIFT) +
+				  (fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0);
 	return 0;
 }

@@ -31,6 +31,7 @@ struct datafile {
 	uint64_t
 		nonce; /* drawn when the pair was made: tells a pair from its successor */
 	uint64_t size; /* of the object */
+	atomic_bool noted; /* its CRC-64, by this process */
 };
 
 /* Records: 0 is absent, else the page's CRC-32C (a CRC of 0 is stored as 1). The last page
@@ -62,9 +63,15 @@ int datafile_store(struct datafile *f, uint64_t page, uint32_t count,
 ssize_t datafile_read(struct datafile *f, uint64_t off, void *p, size_t n, bool nowait);
 int datafile_write(struct datafile *f, uint64_t off, const void *p, size_t n);
 
+/* The store's CRC-64 of the whole object, for a process that finds all of it here and has
+ * nothing to ask the store for. false: not noted. */
+int datafile_note_crc64(struct datafile *f, uint64_t crc64);
+bool datafile_crc64(const struct datafile *f, uint64_t *crc64);
+
 /* The note that all pages are there and the whole object passed the store's CRC-64 (or the
  * store gives none). A hint for the next process, which checks the pages all the same. */
 int datafile_seal(struct datafile *f);
+int datafile_unseal(struct datafile *f);
 bool datafile_sealed(const struct datafile *f);
 
 /* The note that a process has seen every page right, with the state the data file was in

@@ -118,6 +118,18 @@ static int map_usage(struct disk *d, struct why *why)
 		     : 0;
 }
 
+/* Data whose map is not there: NAME.NONCE.data without NAME.map. */
+static bool is_orphan(int dirfd, const char *name)
+{
+	const char *kind = strrchr(name, '.');
+	char map[NAME_MAX + 1];
+
+	if (!kind || strcmp(kind, ".data") != 0)
+		return false;
+	snprintf(map, sizeof(map), "%.*s.map", (int)strcspn(name, "."), name);
+	return faccessat(dirfd, map, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
 /* Bytes on disk of the files in `path`; what a crash left half made is removed. */
 static uint64_t count_dir(struct disk *d, const char *path)
 {
@@ -139,7 +151,8 @@ static uint64_t count_dir(struct disk *d, const char *path)
 
 		if (entry->d_name[0] == '.')
 			continue;
-		if (n > 4 && !strcmp(entry->d_name + n - 4, ".tmp"))
+		if ((n > 4 && !strcmp(entry->d_name + n - 4, ".tmp")) ||
+		    is_orphan(fd, entry->d_name))
 			unlinkat(fd, entry->d_name, 0);
 		else if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			 S_ISREG(st.st_mode))

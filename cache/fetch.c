@@ -67,12 +67,28 @@ static void wake_locked(struct fill *f)
 	pthread_cond_broadcast(&f->moved);
 }
 
-/* Full and right: readers may have all of it, and the disk too. */
+static void fail_locked(struct fill *f, int error)
+{
+	f->state = FILL_FAILED;
+	f->error = f->object->error = error;
+	fill_unlink_locked(f);
+	wake_locked(f);
+}
+
+/* Full and right, as far as can be known: readers may have all of it, and the disk too. */
 static void fill_ready(struct fill *f)
 {
 	struct object *o = f->object;
+	bool right;
 
 	lock_take(&o->lock);
+	right = proof_add_locked(o, f->off, f->data, f->len, f->crc64);
+	if (!right) {
+		fail_locked(f, -EBADMSG);
+		lock_drop(&o->lock);
+		proof_clear(o);
+		return;
+	}
 	f->state = FILL_READY;
 	f->arrived = f->len;
 	if (f->linked) {
@@ -88,20 +104,38 @@ static void fill_ready(struct fill *f)
 static void fill_failed(struct fill *f, int error)
 {
 	lock_take(&f->object->lock);
-	f->state = FILL_FAILED;
-	f->error = f->object->error = error;
-	fill_unlink_locked(f);
-	wake_locked(f);
+	fail_locked(f, error);
 	lock_drop(&f->object->lock);
 }
 
+/* The fetch of a fill has failed: what has arrived of it stays. */
+static void fill_cut(struct fill *f, int error)
+{
+	lock_take(&f->object->lock);
+	if (f->arrived)
+		f->len = f->arrived;
+	lock_drop(&f->object->lock);
+	if (!f->arrived) {
+		fill_failed(f, error);
+		return;
+	}
+	f->crc64 = crc64(0, f->data, f->len);
+	fill_ready(f);
+}
+
 /* The first bytes of a request: what waits for the others is not waiting for the network's
- * latency any more. */
+ * latency any more, and the object's checksum is there before its bytes. */
 static void begin(struct fetch *t)
 {
-	lock_scope(&t->object->lock);
+	struct object *o = t->object;
+
+	lock_scope(&o->lock);
 	for (unsigned int i = 0; i < t->count; i++)
 		t->fills[i]->begun = true;
+	if (t->req.attr.has_crc64) {
+		o->crc64 = t->req.attr.crc64;
+		o->has_crc64 = true;
+	}
 }
 
 static int sink(void *arg, uint64_t off, const void *data, size_t n)
@@ -120,6 +154,7 @@ static int sink(void *arg, uint64_t off, const void *data, size_t n)
 		uint32_t part = f->len - have < n ? f->len - have : (uint32_t)n;
 
 		memcpy(f->data + have, from, part);
+		f->crc64 = crc64(f->crc64, from, part);
 		from += part;
 		n -= part;
 		t->received += part;
@@ -129,7 +164,8 @@ static int sink(void *arg, uint64_t off, const void *data, size_t n)
 				fill_ready(f);
 		} else if (!t->hold) {
 			lock_take(&f->object->lock);
-			f->arrived = have + part;
+			/* Whole pages, as that is what can be kept when the rest fails. */
+			f->arrived = (have + part) & ~(PAGE_BYTES - 1);
 			wake_locked(f);
 			lock_drop(&f->object->lock);
 		}
@@ -142,7 +178,7 @@ static int judge(struct fetch *t)
 {
 	struct object *o = t->object;
 	const struct origin_attr *attr = &t->req.attr;
-	uint64_t crc = 0;
+	bool right;
 
 	if (t->req.result < 0)
 		return t->req.result;
@@ -166,13 +202,12 @@ static int judge(struct fetch *t)
 	lock_take(&o->lock);
 	o->crc64 = attr->crc64;
 	o->has_crc64 = true;
+	right = o->small || proof_judge_locked(o);
 	lock_drop(&o->lock);
-	if (!t->hold || t->received != o->size)
-		return 0;
-	for (unsigned int i = 0; i < t->count; i++)
-		crc = crc64(crc, t->fills[i]->data, t->fills[i]->len);
-	if (crc == attr->crc64)
-		return 0;
+	if (!right)
+		proof_clear(o);
+	if (!o->small || t->fills[0]->crc64 == attr->crc64)
+		return right ? 0 : err_origin(-EBADMSG);
 	cache_count(&o->cache->count.crc_mismatches, 1);
 	log_warn("object fails its checksum key=%s request=%s", ident_key(o->ident),
 		 t->req.request_id);
@@ -199,7 +234,7 @@ static void done(struct origin_req *req)
 		if (t->hold && r == 0)
 			fill_ready(f);
 		else if (t->hold || i >= t->at)
-			fill_failed(f, r < 0 ? r : -EBADMSG);
+			fill_cut(f, r < 0 ? r : -EBADMSG);
 		fill_put(f);
 	}
 	object_put(o);
@@ -230,7 +265,7 @@ static struct fill *fill_new(struct object *o, uint64_t off, uint32_t len, void 
 	atomic_store(&f->refs, 1); /* the fetch's */
 	f->data = data;
 	f->off = off;
-	f->len = len;
+	f->len = f->room = len;
 	f->want = UINT32_MAX;
 	list_init(&f->memory);
 	lock_cond_init(&f->moved);

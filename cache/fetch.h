@@ -8,6 +8,9 @@
  *   ready        all its bytes are there           copy; the writer takes it to the disk
  *   failed       the fetch ended without them      get the error
  *
+ * A fill of which a part has arrived when its fetch fails is cut to that part and is ready:
+ * what a reader has seen stays, and is summed (proof.h) with the rest.
+ *
  * A fill is found through its block while it is of use: until its bytes are on disk, until
  * memory is wanted back (when the disk will not take them), or until it fails. It lives on
  * for those who hold it.
@@ -46,6 +49,8 @@ struct fill {
 	unsigned char *data;   /* len bytes of the budget */
 	uint64_t off;          /* in the object, page aligned */
 	uint32_t len;          /* to a page boundary or the object's end */
+	uint32_t room;         /* of the buffer: what len was before it was cut */
+	uint64_t crc64;        /* of what has arrived; the fetch's until then */
 	bool prefetch;         /* nobody was waiting for it when it was asked for */
 	atomic_bool queued;    /* waits for the writer, or is in its hands */
 	atomic_bool used;      /* a reader has read to its end */
@@ -55,7 +60,8 @@ struct fill {
 	bool linked;       /* found through its block */
 	enum fill_state state;
 	bool begun;       /* its request has been answered, if not with these bytes */
-	uint32_t arrived; /* bytes a reader may copy */
+	bool revoked;     /* found wrong: a writer must not have written it */
+	uint32_t arrived; /* bytes a reader may copy: whole pages */
 	uint32_t waiters;
 	uint32_t want;        /* the least that a waiter wants to have arrived */
 	bool writing;         /* the writer has it in hand */

@@ -34,7 +34,7 @@ void fill_put(struct fill *f)
 {
 	if (!f || atomic_fetch_sub(&f->refs, 1) > 1)
 		return;
-	budget_give(f->object->cache->budget, f->data, f->len);
+	budget_give(f->object->cache->budget, f->data, f->room);
 	object_put(f->object);
 	pthread_cond_destroy(&f->moved);
 	free(f);
@@ -114,14 +114,14 @@ static struct fill *oldest(struct cache *c, const struct origin *origin,
 
 static uint64_t let_go(struct fill *f)
 {
-	uint64_t n = f->len;
+	uint64_t n = f->room;
 
 	lock_take(&f->object->lock);
 	fill_unlink_locked(f);
 	/* The writer's queue may hold it for long when the disk hangs: it keeps the fill,
 	 * not the memory. Unlinked, nobody else can come to it. */
 	if (atomic_load(&f->queued) && !f->writing && atomic_load(&f->refs) == 2) {
-		budget_give(f->object->cache->budget, f->data, f->len);
+		budget_give(f->object->cache->budget, f->data, f->room);
 		f->data = NULL;
 	}
 	lock_drop(&f->object->lock);

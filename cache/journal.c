@@ -168,11 +168,11 @@ int journal_append(struct journal *j, const struct buf *records, uint64_t *seq)
 		j->pending.failed = false; /* what is in it is whole */
 		return err_origin(-ENOMEM);
 	}
+	if (j->config.tail && tail_append(j->config.tail, records, j->appended + 1) < 0)
+		return err_origin(-ENOMEM);
 	buf_append(&j->pending, records->data, records->len);
 	j->stats.appends++;
 	*seq = ++j->appended;
-	if (j->config.tail)
-		tail_append(j->config.tail, records, *seq);
 	return 0;
 }
 

@@ -26,6 +26,7 @@
 #include "cache/probe.h"
 #include "cache/shelf.h"
 #include "cache/wait.h"
+#include "fs/base/check.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "fs/base/list.h"
@@ -364,8 +365,16 @@ static void look_on_disk(struct meta *m, const char *dir)
 
 /* ---- look-ups ---- */
 
+/* What is known of a name without asking. */
+struct known {
+	struct listing *listing; /* a running one to look at; a reference */
+	bool list;               /* it is time to begin one */
+	bool disk;               /* there may be one on disk */
+	bool is_file;            /* listed, but not all that is to be shown of it */
+};
+
 static int from_listing(struct meta *m, struct listing *l, const char *name, bool nowait,
-			struct meta_entry *entry)
+			struct meta_entry *entry, struct known *k)
 {
 	struct listing_entry found;
 	int r = listing_find(l, name, nowait, &found);
@@ -375,40 +384,39 @@ static int from_listing(struct meta *m, struct listing *l, const char *name, boo
 	entry->until_ms = meta_listing_until(m, l);
 	if (r == LISTING_E_END)
 		return META_E_NONE;
-	/* What the listing does not tell must be asked for. */
-	if (m->posix && !found.attr.is_dir && !found.attr.has_posix)
+	k->is_file = m->posix && !found.attr.is_dir && !found.attr.has_posix;
+	if (k->is_file)
 		return META_E_WAIT;
 	entry->attr = found.attr;
 	return 0;
 }
 
-/* What is known. META_E_WAIT: nothing; *listing is then a running one to look at (with a
- * reference), *list says that it is time to begin one, *disk to look for one there. */
+/* META_E_WAIT: too little; *k says what can be done. */
 static int known(struct meta *m, const char *dir, const char *name, const char *key,
-		 bool nowait, struct meta_entry *entry, struct listing **listing,
-		 bool *list, bool *disk)
+		 bool nowait, struct meta_entry *entry, struct known *k)
 {
 	struct listing *l;
 	struct dir *d;
 	int r = META_E_WAIT;
 
+	*k = (struct known){0};
 	lock_take(&m->lock);
 	d = find_dir_locked(m, dir, false);
 	l = fresh_locked(m, d);
 	if (l)
 		listing_get(l);
-	*list = !l && d && d->direct >= DIRECT_MAX;
-	*disk = !l && (!d || !d->looked);
+	k->list = !l && d && d->direct >= DIRECT_MAX;
+	k->disk = !l && (!d || !d->looked);
 	lock_drop(&m->lock);
 	if (l)
-		r = from_listing(m, l, name, nowait, entry);
+		r = from_listing(m, l, name, nowait, entry, k);
 	if (r == META_E_WAIT) {
 		lock_take(&m->lock);
 		r = find_loose_locked(m, key, entry);
 		lock_drop(&m->lock);
 	}
-	if (r == META_E_WAIT && l && !listing_facts(l).complete)
-		*listing = listing_get(l);
+	if (r == META_E_WAIT && l && !k->is_file && !listing_facts(l).complete)
+		k->listing = listing_get(l);
 	listing_put(l);
 	return r;
 }
@@ -423,21 +431,27 @@ static void note_direct(struct meta *m, const char *dir)
 		d->direct++;
 }
 
-static int ask(struct meta *m, const char *dir, const char *key, const struct wait *w,
-	       struct meta_entry *entry)
+/* Takes the answer and remembers it. */
+static int answered(struct meta *m, const char *key, struct pair *pair, uint64_t born,
+		    const struct wait *w, struct meta_entry *entry)
 {
-	uint64_t born = clock_mono_ms();
-	bool none = false;
-	int r;
+	int r = probe_end(m->probes, pair, w, &entry->attr);
 
-	note_direct(m, dir);
-	r = probe(m->probes, key, w, &entry->attr);
 	if (r < 0)
 		return err_trace(r);
-	none = r == PROBE_E_NONE;
 	entry->until_ms = until(m, born);
-	remember_loose(m, key, entry, none);
-	return none ? META_E_NONE : 0;
+	remember_loose(m, key, entry, r == PROBE_E_NONE);
+	return r == PROBE_E_NONE ? META_E_NONE : 0;
+}
+
+static int ask(struct meta *m, const char *dir, const char *key, bool is_file,
+	       const struct wait *w, struct meta_entry *entry)
+{
+	uint64_t born = clock_mono_ms();
+	struct pair *pair = probe_begin(m->probes, key, is_file);
+
+	note_direct(m, dir);
+	return pair ? answered(m, key, pair, born, w, entry) : err_origin(-ENOMEM);
 }
 
 int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
@@ -445,34 +459,61 @@ int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
 {
 	char key[PATH_KEY_MAX + 2];
 	struct meta_entry found = {0};
-	struct listing *listing = NULL;
-	bool list, disk;
+	struct known k;
 	int r;
 
 	if (snprintf(key, sizeof(key), "%s%s", dir, name) > PATH_KEY_MAX) {
 		entry->until_ms = META_FOREVER;
 		return META_E_NONE;
 	}
-	r = known(m, dir, name, key, nowait, &found, &listing, &list, &disk);
-	if (r == META_E_WAIT && !nowait && disk && keeps(m)) {
+	r = known(m, dir, name, key, nowait, &found, &k);
+	if (r == META_E_WAIT && !nowait && k.disk && keeps(m)) {
 		look_on_disk(m, dir);
-		r = known(m, dir, name, key, false, &found, &listing, &list, &disk);
+		r = known(m, dir, name, key, false, &found, &k);
 	}
 	if (r == META_E_WAIT && !nowait) {
-		if (list && !listing && meta_list(m, dir, &listing) < 0)
-			listing = NULL;
-		if (listing) {
-			r = listing_wait_page(listing, w);
+		if (k.list && !k.listing && meta_list(m, dir, &k.listing) < 0)
+			k.listing = NULL;
+		if (k.listing) {
+			r = listing_wait_page(k.listing, w);
 			if (r == 0)
-				r = from_listing(m, listing, name, false, &found);
+				r = from_listing(m, k.listing, name, false, &found, &k);
 		}
 		if (r == META_E_WAIT)
-			r = ask(m, dir, key, w, &found);
+			r = ask(m, dir, key, k.is_file, w, &found);
 	}
-	listing_put(listing);
+	listing_put(k.listing);
 	if (r == 0 || r == META_E_NONE)
 		*entry = found;
 	return err_trace(r);
+}
+
+void meta_ask_files(struct meta *m, const char *dir,
+		    const char (*names)[PATH_NAME_MAX + 1], size_t count,
+		    const struct wait *w)
+{
+	struct pair *pairs[META_ASK_MAX];
+	struct meta_entry entry;
+	uint64_t born = clock_mono_ms();
+	char key[PATH_KEY_MAX + 2];
+
+	check(count <= META_ASK_MAX);
+	for (size_t i = 0; i < count; i++) {
+		snprintf(key, sizeof(key), "%s%s", dir, names[i]);
+		lock_take(&m->lock);
+		pairs[i] = NULL;
+		if (find_loose_locked(m, key, &entry) != META_E_WAIT)
+			key[0] = '\0';
+		lock_drop(&m->lock);
+		if (key[0])
+			pairs[i] = probe_begin(m->probes, key, true);
+	}
+	/* All of them, for each has to be given back. */
+	for (size_t i = 0; i < count; i++) {
+		snprintf(key, sizeof(key), "%s%s", dir, names[i]);
+		if (pairs[i])
+			(void)answered(m, key, pairs[i], born, w, &entry);
+	}
 }
 
 static void forget_listing(struct meta *m, const char *dir)

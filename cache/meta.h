@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "cache/origin.h"
+#include "fs/base/path.h"
 
 struct listing;
 struct meta;
@@ -43,6 +44,13 @@ enum meta_condition {
 };
 int meta_lookup(struct meta *m, const char *dir, const char *name, bool nowait,
 		const struct wait *w, struct meta_entry *entry);
+
+/* With `posix`: asks for files that a listing of `dir` named, all at once, and remembers
+ * the answers for meta_lookup(), which asks again for what failed. Blocks. */
+#define META_ASK_MAX 64
+void meta_ask_files(struct meta *m, const char *dir,
+		    const char (*names)[PATH_NAME_MAX + 1], size_t count,
+		    const struct wait *w);
 
 /* The listing of a directory that is fresh now, begun if there is none: a reference. */
 int meta_list(struct meta *m, const char *dir, struct listing **out);

@@ -38,6 +38,7 @@ static struct object *object_free(struct object *o)
 {
 	if (!o)
 		return NULL;
+	proof_fini(o);
 	for (uint64_t i = 0; o->leaves && i < leaf_count(o); i++)
 		free(o->leaves[i]);
 	free(o->leaves);
@@ -66,6 +67,8 @@ static int object_new(struct cache *c, struct origin *origin, struct ident *iden
 	memcpy(o->key.hash, ident->hash, sizeof(o->key.hash));
 	list_init(&o->idle);
 	list_init(&o->open);
+	list_init(&o->readers);
+	proof_init(o);
 	o->leaves = calloc(leaf_count(o) + 1, sizeof(*o->leaves));
 	if (!o->leaves) {
 		object_free(o);
@@ -251,7 +254,7 @@ void object_detach_locked(struct object *o)
 		block += b % OBJECT_LEAF_BLOCKS;
 		memset(block->present, 0, sizeof(block->present));
 		memset(block->checked, 0, sizeof(block->checked));
-		block->loaded = block->has_crc64 = false;
+		block->loaded = false;
 	}
 }
 
@@ -268,7 +271,7 @@ static void touch_locked(struct object *o)
 				  datafile_map_bytes(o->size));
 }
 
-static void adopt_locked(struct object *o, struct datafile *f, bool marked)
+static void adopt_locked(struct object *o, struct datafile *f, bool sealed, bool marked)
 {
 	uint64_t nonce = f->nonce;
 
@@ -279,6 +282,8 @@ static void adopt_locked(struct object *o, struct datafile *f, bool marked)
 	o->nonce = nonce;
 	o->touched_ms = 0;
 	o->whole = o->whole || marked;
+	if (sealed)
+		proof_trust_locked(o);
 	lock_take(&o->cache->lock);
 	list_push_back(&o->cache->open, &o->open);
 	o->cache->open_count++;
@@ -308,25 +313,35 @@ static void limit_open(struct cache *c)
 int object_file(struct object *o, bool create, struct datafile **out)
 {
 	struct datafile *f;
-	bool marked;
+	bool sealed, marked, noted;
+	uint32_t generation;
+	uint64_t crc64;
 	int r;
 
 	if (!o->cache->disk || o->small)
 		return DATAFILE_E_NONE;
 	lock_take(&o->lock);
 	/* A disk that hangs would not let go of us. */
-	if (!o->file && store_disk_usable(o->cache) &&
+	if (!o->file && !o->proof.dropping && store_disk_usable(o->cache) &&
 	    (create || !o->looked_ms || clock_mono_ms() - o->looked_ms > LOOK_AGAIN_MS)) {
+		generation = o->proof.generation;
 		lock_drop(&o->lock);
 		r = datafile_open(o->cache->disk, o->ident, create, &f);
-		marked = r == 0 && datafile_sealed(f) && datafile_marked(f);
+		sealed = r == 0 && datafile_sealed(f);
+		marked = sealed && datafile_marked(f);
+		noted = r == 0 && datafile_crc64(f, &crc64);
 		if (r == 0)
 			limit_open(o->cache);
 		lock_take(&o->lock);
-		if (r == 0 && !o->file)
-			adopt_locked(o, f, marked);
+		/* Another thread was first, or it has been found wrong meanwhile. */
+		if (r == 0 && (o->file || generation != o->proof.generation))
+			datafile_put(f);
 		else if (r == 0)
-			datafile_put(f); /* another thread was first */
+			adopt_locked(o, f, sealed, marked);
+		if (r == 0 && noted && !o->has_crc64) {
+			o->crc64 = crc64;
+			o->has_crc64 = true;
+		}
 		if (r == DATAFILE_E_NONE)
 			o->looked_ms = clock_mono_ms();
 		if (r != 0) {
@@ -400,6 +415,7 @@ void object_forget_origin(struct cache *c, struct origin *origin)
 {
 	struct list *it, *next;
 
+	/* Each may begin what the next one does, and none what one before it does. */
 	fetch_cancel_all(c, origin);
 	worker_drain(c->writers);
 	worker_drain(c->checkers);

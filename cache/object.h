@@ -17,6 +17,7 @@
 #include "cache/block.h"
 #include "cache/ident.h"
 #include "cache/index.h"
+#include "cache/proof.h"
 #include "cache/readahead.h"
 #include "fs/base/list.h"
 #include "fs/base/lock.h"
@@ -42,16 +43,39 @@ enum object_condition {
 	OBJECT_E_WAIT = 1
 };
 
-/* Up to n bytes at off into p; *got less than n only at the end of the object. `ra` is the
- * caller's, one for each open file, guarded by this call (ra_lock).
- * -ESTALE: another version is in the store, or none; -EINTR; -ETIMEDOUT; what the origin
- * says. With OBJECT_NOWAIT also OBJECT_E_WAIT, and p may hold anything then. */
+/* When a large object of a store with CRC-64 is shown. */
+enum object_verify {
+	OBJECT_VERIFY_END, /* as it comes, but not all of it before it is known to be right */
+	OBJECT_VERIFY_WHOLE, /* not a byte before all of it is known to be right */
+};
+
+/* Bytes of the object that readers have seen may be wrong: what others keep of them must
+ * go. Called with locks held: it must not call back, nor wait. */
+typedef void (*object_wrong_fn)(void *arg);
+
+/* One for each open file; the caller's, and filled by object_reader_init(). */
 struct object_reader {
-	struct lock lock; /* ra */
+	struct object *object; /* borrowed */
+	enum object_verify verify;
+	object_wrong_fn wrong; /* or NULL */
+	void *wrong_arg;
+	struct list link;    /* in object->readers; under object->lock */
+	uint32_t generation; /* of the object's proof; under object->lock */
+	atomic_bool noted;   /* ra has seen a read */
+	struct lock lock;    /* ra */
 	struct readahead ra;
 };
-void object_reader_init(struct object_reader *reader);
+void object_reader_init(struct object_reader *reader, struct object *o,
+			enum object_verify verify, object_wrong_fn wrong,
+			void *wrong_arg);
 void object_reader_fini(struct object_reader *reader);
+
+/* Up to n bytes at off into p; *got less than n only at the end of the object. A reader
+ * NULL reads nothing ahead.
+ * -ESTALE: another version is in the store, or none; -EIO: what came does not pass its
+ * checksum, or this reader has seen such bytes before; -EFBIG: OBJECT_VERIFY_WHOLE, and it
+ * cannot be kept whole; -EINTR; -ETIMEDOUT; what the origin says. With OBJECT_NOWAIT also
+ * OBJECT_E_WAIT, and p may hold anything then. */
 int object_read(struct object *o, struct object_reader *reader, uint64_t off, void *p,
 		size_t n, unsigned int flags, const struct wait *w, size_t *got);
 
@@ -123,16 +147,26 @@ struct object {
 	uint64_t checked;      /* pages checked */
 	uint64_t crc64;        /* of the whole object, when has_crc64 */
 	bool has_crc64;
-	bool whole;            /* all pages checked, and the CRC-64 right */
+	bool whole;         /* all pages checked, and the proof's verdict right */
+	struct proof proof; /* whether what has come is right; large objects */
+	struct list readers;
 	bool whole_queued;     /* being found out */
 	bool stale;            /* another version is in the store */
-	unsigned int failures; /* CRC-64 mismatches in a row */
+	unsigned int failures; /* wrong verdicts in a row */
 	int error;             /* of the last fill that failed */
 	bool located, proven;  /* small: `where` is known; its checksum was seen right */
 	struct index_small where;
 };
 
 void object_ref(struct object *o);
+
+/* Bytes of the block: all but the last have BLOCK_BYTES. */
+static inline uint32_t object_block_len(const struct object *o, uint64_t block)
+{
+	uint64_t rest = o->size - (block << BLOCK_SHIFT);
+
+	return rest < BLOCK_BYTES ? (uint32_t)rest : BLOCK_BYTES;
+}
 
 /* The block, made when it is not there; NULL: no memory. Lock held. */
 struct block *object_block_locked(struct object *o, uint64_t block);

@@ -11,6 +11,7 @@
 #include "fs/base/crc.h"
 #include "fs/base/lock.h"
 #include "fs/base/path.h"
+#include "fs/base/utf8.h"
 
 static const char *const op_names[] = {
 	"probe",      "stat",       "get",       "list",        "put",
@@ -50,6 +51,17 @@ static const char *key_fault(const char *key, bool may_be_empty)
 	if (*key == '/')
 		return "the key starts with '/'";
 	return strlen(key) > PATH_KEY_MAX ? "the key is longer than 1023 bytes" : NULL;
+}
+
+int origin_key_check(const struct origin *o, const char *key)
+{
+	if (strlen(key) > (o->key_max ? o->key_max : PATH_KEY_MAX))
+		return err_origin(-ENAMETOOLONG);
+	if (o->key_is_utf8 && !utf8_is_valid(key))
+		return err_origin(-EILSEQ);
+	if (o->key_not_first && *key == o->key_not_first)
+		return err_origin(-EINVAL);
+	return 0;
 }
 
 static const char *keys_fault(const struct origin_req *req)

@@ -36,6 +36,7 @@
 #define ORIGIN_CONTENT_TYPE_MAX 128
 #define ORIGIN_TO_END UINT64_MAX
 #define ORIGIN_PART_COUNT_MAX 10000
+#define ORIGIN_PART_SIZE_MAX (5ull << 30)
 #define ORIGIN_KEY_COUNT_MAX 1000 /* of one DELETE_MANY */
 
 enum origin_op {
@@ -45,7 +46,8 @@ enum origin_op {
 	ORIGIN_STAT,
 	/* key, off, len > 0, [if_match], sink -> attr (of the whole object), received. A
 	 * range that reaches past the end is cut; one that starts at or past it delivers
-	 * nothing and succeeds (attr may be empty then). */
+	 * nothing and succeeds (attr may be empty then). What attr says of a CRC-64 is there
+	 * before the first byte. */
 	ORIGIN_GET,
 	/* key = prefix ("" or any bytes), list.* -> entries through list.entry in byte
 	 * order, list.truncated, list.next. An entry is a key or, unless recursive, a common
@@ -65,8 +67,8 @@ enum origin_op {
 	ORIGIN_COPY,
 	/* key; a key that is not there is success. */
 	ORIGIN_DELETE,
-	/* keys, key_count <= ORIGIN_KEY_COUNT_MAX; what is not there is success. 0 means that
-	 * every one of them is gone. */
+	/* keys, key_count <= ORIGIN_KEY_COUNT_MAX, [keys_gone]; what is not there is success.
+	 * 0 means that every one of them is gone; after a failure keys_gone says which are. */
 	ORIGIN_DELETE_MANY,
 	/* key, [meta], [size; 0: not known yet] -> upload_id_result. */
 	ORIGIN_MULTI_BEGIN,
@@ -115,7 +117,8 @@ struct origin_attr {
 	mode_t mode;    /* with S_IFMT when has_posix */
 	uid_t uid;
 	gid_t gid;
-	bool is_symlink; /* GET gives the target */
+	bool is_symlink;    /* GET gives the target */
+	bool is_appendable; /* STAT, GET: APPEND can extend it; false: unknown, too */
 };
 
 /* User metadata that travels with an object: names without "x-oss-meta-", lower case.
@@ -149,7 +152,8 @@ typedef int (*origin_entry_fn)(void *arg, const char *key, size_t key_len,
 struct origin_part {
 	uint32_t number; /* 1-based */
 	uint64_t size;
-	uint64_t crc64;
+	uint64_t crc64; /* MULTI_PART: summed while the body was read, and compared with
+			 * what the store says; MULTI_COPY: the store's word, 0: none */
 	char etag[ORIGIN_ETAG_MAX];
 };
 
@@ -182,6 +186,7 @@ struct origin_req {
 	} list;
 	const char *const *keys; /* DELETE_MANY */
 	size_t key_count;
+	bool *keys_gone; /* … by key, false before: set for what is surely gone; or NULL */
 	const char *upload_id; /* MULTI_PART, MULTI_COPY, MULTI_END, MULTI_ABORT */
 	uint32_t part;         /* 1-based */
 	const struct origin_part *parts;
@@ -233,6 +238,8 @@ enum origin_cap {
 	ORIGIN_CAP_APPEND = 1 << 2,
 	ORIGIN_CAP_META = 1 << 3,  /* stores origin_meta */
 	ORIGIN_CAP_CRC64 = 1 << 4, /* attr.crc64 is filled by STAT, PUT, MULTI_END */
+	ORIGIN_CAP_TREE = 1 << 5,  /* has real directories: with a key "a" there can be
+				    * none that starts with "a/" */
 };
 
 struct origin;
@@ -256,12 +263,20 @@ struct origin {
 	const struct origin_ops *ops;
 	unsigned int caps;      /* enum origin_cap */
 	uint64_t part_size_min; /* smallest part but the last; 0: any */
-	char name[256]; /* "oss://bucket/prefix": for messages and cache identity */
+	/* What keys it can hold, where that is less than the contract above. */
+	uint32_t key_max;   /* bytes; 0: PATH_KEY_MAX */
+	bool key_is_utf8;   /* well-formed (RFC 3629) only */
+	char key_not_first; /* no key begins with this byte; NUL: with any */
+	char name[256];     /* "oss://bucket/prefix": for messages and cache identity */
 };
 
 /* Whether the arguments keep the contract above: -EINVAL with a sentence. Stores call it
  * first, so that a key taken from somewhere hostile is an error and not a surprise. */
 int origin_req_check(const struct origin_req *req, struct why *why);
+
+/* Whether the origin can hold an object of this name: 0, -ENAMETOOLONG, -EILSEQ (not UTF-8)
+ * or -EINVAL (begins with what it must not). Asks nobody. */
+int origin_key_check(const struct origin *o, const char *key);
 
 void origin_submit(struct origin *o, struct origin_req *req);
 void origin_cancel(struct origin *o, struct origin_req *req);

@@ -139,3 +139,8 @@ void origin_posix_format(struct origin_posix *out, mode_t mode, uid_t uid, gid_t
 		.count = 4,
 	};
 }
+
+void origin_posix_drop_time(struct origin_posix *out)
+{
+	out->meta.count = 3;
+}

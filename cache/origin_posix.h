@@ -19,3 +19,5 @@ struct origin_posix {
 };
 void origin_posix_format(struct origin_posix *out, mode_t mode, uid_t uid, gid_t gid,
 			 int64_t mtime_ns);
+/* Without the time: the store's own counts. */
+void origin_posix_drop_time(struct origin_posix *out);

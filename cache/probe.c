@@ -15,7 +15,7 @@
 
 #define DEADLINE_MS 60000
 
-/* One pair under way; found by key as long as it is. Lives until the last of those who
+/* One pair (or, of what is known to be a file, STAT alone) under way; found by key as long as it is. Lives until the last of those who
  * wait, and both requests, are through with it. */
 struct pair {
 	UT_hash_handle hh;
@@ -117,7 +117,7 @@ static int below(void *arg, const char *key, size_t key_len,
 	return 0;
 }
 
-static struct pair *begin_locked(struct probes *p, const char *key)
+static struct pair *begin_locked(struct probes *p, const char *key, bool is_file)
 {
 	uint64_t deadline = clock_mono_ms() + DEADLINE_MS;
 	struct pair *pair = calloc(1, sizeof(*pair));
@@ -126,10 +126,10 @@ static struct pair *begin_locked(struct probes *p, const char *key)
 		return NULL;
 	pair->probes = p;
 	pair->refs = 1; /* the requests' */
-	/* A key of full length has nothing below it. */
-	pair->pending = strlen(key) < PATH_KEY_MAX ? 2 : 1;
 	snprintf(pair->key, sizeof(pair->key), "%s", key);
 	snprintf(pair->below, sizeof(pair->below), "%s/", key);
+	/* A key of full length has nothing below it. */
+	pair->pending = is_file || origin_key_check(p->origin, pair->below) < 0 ? 1 : 2;
 	pair->stat = (struct origin_req){
 		.op = ORIGIN_STAT,
 		.key = pair->key,
@@ -173,38 +173,39 @@ static int verdict_locked(const struct pair *pair, struct origin_attr *attr)
 	return 0;
 }
 
-int probe(struct probes *p, const char *key, const struct wait *w,
-	  struct origin_attr *attr)
+struct pair *probe_begin(struct probes *p, const char *key, bool is_file)
 {
 	struct pair *pair;
-	bool mine = false, both;
-	int r = 0;
+	bool mine = false, both = false;
 
 	lock_take(&p->lock);
 	HASH_FIND_STR(p->pairs, key, pair);
 	if (!pair) {
-		pair = begin_locked(p, key);
+		pair = begin_locked(p, key, is_file);
 		mine = pair;
+		both = pair && pair->pending == 2;
 	}
-	if (!pair) {
-		lock_drop(&p->lock);
-		return err_origin(-ENOMEM);
-	}
-	pair->refs++;
-	if (mine) {
-		both = pair->pending == 2;
-		lock_drop(&p->lock);
+	if (pair)
+		pair->refs++;
+	lock_drop(&p->lock);
+	if (mine)
 		origin_submit(p->origin, &pair->stat);
-		if (both)
-			origin_submit(p->origin, &pair->list);
-		lock_take(&p->lock);
-	}
+	if (both)
+		origin_submit(p->origin, &pair->list);
+	return pair;
+}
+
+int probe_end(struct probes *p, struct pair *pair, const struct wait *w,
+	      struct origin_attr *attr)
+{
+	int r = 0;
+
+	lock_scope(&p->lock);
 	while (pair->pending && r == 0)
 		r = wait_on(w, &p->lock, &p->settled);
 	if (r == 0)
 		r = verdict_locked(pair, attr);
 	put_locked(pair);
-	lock_drop(&p->lock);
 	return err_trace(r);
 }
 

@@ -17,6 +17,7 @@
 #include "cache/datafile.h"
 #include "cache/disk.h"
 #include "cache/fetch.h"
+#include "cache/guard.h"
 #include "cache/object.h"
 #include "cache/read_small.h"
 #include "cache/state.h"
@@ -29,15 +30,26 @@
 
 #define WINDOW_MAX (128ull << 20)
 #define REQUEST_MAX (4ull << 20)
+#define FIRST_SHARE 4 /* of the window, for a reader that has shown nothing itself */
 
-void object_reader_init(struct object_reader *reader)
+void object_reader_init(struct object_reader *reader, struct object *o,
+			enum object_verify verify, object_wrong_fn wrong, void *wrong_arg)
 {
+	*reader = (struct object_reader){
+		.object = o, .verify = verify, .wrong = wrong, .wrong_arg = wrong_arg};
 	lock_init(&reader->lock);
+	atomic_init(&reader->noted, false);
 	readahead_init(&reader->ra);
+	lock_scope(&o->lock);
+	reader->generation = o->proof.generation;
+	list_push_back(&o->readers, &reader->link);
 }
 
 void object_reader_fini(struct object_reader *reader)
 {
+	lock_take(&reader->object->lock);
+	list_remove(&reader->link);
+	lock_drop(&reader->object->lock);
 	lock_fini(&reader->lock);
 }
 
@@ -48,8 +60,11 @@ struct call {
 	uint64_t at, end; /* still to be read */
 	unsigned char *p; /* where `at` goes */
 	bool nowait;
-	bool missed; /* had to wait for the store */
-	bool silent; /* and for the first time, for a request without an answer yet */
+	bool missed;     /* had to wait for the store */
+	bool silent;     /* and for the first time, for a request without an answer yet */
+	uint64_t stream; /* bytes of its requests, if it is part of a sequence */
+	bool guarded;    /* nothing is shown before the verdict on all of it */
+	uint32_t generation; /* of the proof, when the read began */
 	unsigned int failures;
 	const struct wait *w;
 };
@@ -114,10 +129,12 @@ static int copy_fill(struct call *c, struct run *run)
 	struct fill *f = run->fill;
 	struct object *o = c->o;
 	uint32_t from = (uint32_t)(c->at - f->off), want = (uint32_t)(run->end - f->off);
+	uint32_t least;
+	bool cut, last;
 	int r = 0;
 
 	lock_take(&o->lock);
-	while (r == 0 && f->state == FILL_FETCHING && f->arrived < want) {
+	while (r == 0 && f->state == FILL_FETCHING && (f->arrived < want || c->guarded)) {
 		if (c->nowait) {
 			r = OBJECT_E_WAIT;
 			break;
@@ -125,19 +142,23 @@ static int copy_fill(struct call *c, struct run *run)
 		if (!c->missed)
 			c->silent = !f->begun;
 		c->missed = true;
-		if (want < f->want)
-			f->want = want;
+		least = c->guarded ? f->len : want;
+		if (least < f->want)
+			f->want = least;
 		f->waiters++;
 		r = wait_on(c->w, &o->lock, &f->moved);
 		f->waiters--;
 	}
 	if (r == 0 && f->state == FILL_FAILED)
 		r = f->error;
+	/* It ended before: the rest is to be asked for again. */
+	cut = f->len < want;
+	last = f->len == want;
 	lock_drop(&o->lock);
-	if (r == 0) {
+	if (r == 0 && !cut) {
 		memcpy(c->p, f->data + from, want - from);
 		advance(c, run->end);
-		if (want == f->len)
+		if (last)
 			atomic_store_explicit(&f->used, true, memory_order_relaxed);
 	}
 	return err_trace(r);
@@ -235,10 +256,8 @@ bool read_absent_until(struct object *o, uint64_t at, uint64_t stop, uint64_t *e
 	return absent;
 }
 
-/* Asks for what is absent of [at, end), in requests that end at multiples of `request`.
- * *reached = how far memory went. */
-static int ask(struct object *o, uint64_t at, uint64_t end, uint64_t demand_end,
-	       uint64_t request, const struct wait *w, uint64_t *reached)
+int read_ask(struct object *o, uint64_t at, uint64_t end, uint64_t demand_end,
+	     uint64_t request, const struct wait *w, uint64_t *reached)
 {
 	*reached = at;
 	while (at < end) {
@@ -279,23 +298,54 @@ int read_refused(struct object *o)
 	return o->failures >= OBJECT_FAILURES_MAX ? err_origin(-EIO) : 0;
 }
 
+static bool is_summed(struct object *o, uint64_t off)
+{
+	const struct block *b;
+
+	lock_scope(&o->lock);
+	b = object_block_locked(o, off >> BLOCK_SHIFT);
+	return b && (b->has_crc64 || b->sums);
+}
+
+/* What was summed and has gone again must come in whole blocks, to be compared with what it
+ * was. Random reads cannot afford that. */
+static void widen(struct object *o, uint64_t *start, uint64_t *end)
+{
+	uint64_t last = *end - 1;
+
+	if (is_summed(o, *start))
+		*start &= ~(uint64_t)(BLOCK_BYTES - 1);
+	if (is_summed(o, last))
+		*end = (last | (BLOCK_BYTES - 1)) + 1;
+	if (*end > o->size)
+		*end = o->size;
+}
+
+static int ask_range(struct call *c, const struct readahead_plan *plan, uint64_t start,
+		     uint64_t end, uint64_t demand_end, uint64_t *reached)
+{
+	uint64_t request = plan->request ? plan->request : REQUEST_MAX;
+
+	start &= ~(uint64_t)(PAGE_BYTES - 1);
+	end = page_up(c->o, end);
+	if (plan->request)
+		widen(c->o, &start, &end);
+	return err_trace(read_ask(c->o, start, end, demand_end, request, c->w, reached));
+}
+
 /* The read itself and what is to be ahead of it, or only the latter; how far it went. */
 static int ask_for(struct call *c, const struct readahead_plan *plan, bool demand,
 		   uint64_t *reached)
 {
-	struct object *o = c->o;
-	uint64_t start = c->at & ~(uint64_t)(PAGE_BYTES - 1), end = page_up(o, c->end);
-	uint64_t request = plan->request ? plan->request : REQUEST_MAX;
+	uint64_t end = page_up(c->o, c->end);
 	int r = 0;
 
 	if (demand && plan->off == c->end)
-		return err_trace(ask(o, start, page_up(o, plan->end), end, request, c->w,
-				     reached));
+		return err_trace(ask_range(c, plan, c->at, plan->end, end, reached));
 	if (demand)
-		r = ask(o, start, end, end, request, c->w, reached);
+		r = ask_range(c, plan, c->at, end, end, reached);
 	if (r == 0 && plan->end > plan->off)
-		r = ask(o, plan->off & ~(uint64_t)(PAGE_BYTES - 1), page_up(o, plan->end),
-			0, request, c->w, reached);
+		r = ask_range(c, plan, plan->off, plan->end, 0, reached);
 	return err_trace(r);
 }
 
@@ -315,7 +365,7 @@ static int again(struct call *c, int r)
 
 static int serve(struct call *c)
 {
-	static const struct readahead_plan none;
+	const struct readahead_plan here = {.request = c->stream};
 	struct disk *disk = c->o->cache->disk;
 	uint64_t reached;
 	struct run run;
@@ -353,11 +403,16 @@ static int serve(struct call *c)
 		r = read_unchecked(c, &run);
 	} else if (c->nowait) {
 		r = OBJECT_E_WAIT;
+	} else if (c->guarded) {
+		c->missed = true;
+		r = read_refused(c->o);
+		if (r == 0)
+			r = guard_fetch(c->o, c->at, c->w);
 	} else {
 		c->missed = c->silent = true;
 		r = read_refused(c->o);
 		if (r == 0)
-			r = ask_for(c, &none, true, &reached);
+			r = ask_for(c, &here, true, &reached);
 	}
 	datafile_put(run.file);
 	return err_trace(r);
@@ -390,45 +445,136 @@ static bool at_hand(const struct call *read)
 	return there;
 }
 
-static int read_large(struct call *c, struct object_reader *reader)
+/* What to fetch ahead of the read. Objects that are read from their start are often read on
+ * as the one before was: each such reader may rely on that, which halves it, and restores it
+ * by reading on itself. */
+static struct readahead_plan
+plan_ahead(const struct object *o, struct object_reader *reader, uint64_t off, uint64_t n)
+{
+	uint64_t window = budget_max(o->cache->budget) / 2, known, read_on;
+	_Atomic uint64_t *shared = &o->cache->read_on;
+	struct readahead_plan plan;
+
+	window = window < WINDOW_MAX ? window : WINDOW_MAX;
+	atomic_store_explicit(&reader->noted, true, memory_order_relaxed);
+	lock_scope(&reader->lock);
+	known = atomic_load_explicit(shared, memory_order_relaxed);
+	if (off == 0 && reader->ra.clock == 0) {
+		reader->ra.first = known;
+		known /= 2;
+		atomic_store_explicit(shared, known, memory_order_relaxed);
+	}
+	plan = readahead_note(&reader->ra, off, n, o->size, window);
+	read_on = readahead_read_on(&reader->ra);
+	if (read_on > window / FIRST_SHARE)
+		read_on = window / FIRST_SHARE;
+	if (read_on > known)
+		atomic_store_explicit(shared, read_on, memory_order_relaxed);
+	return plan;
+}
+
+/* Asks for what is missing of the read at off, and ahead of it. */
+static int look_around(struct call *c, struct object_reader *reader, uint64_t off,
+		       bool whole)
 {
 	struct object *o = c->o;
-	uint64_t off = c->at, window = budget_max(o->cache->budget) / 2, reached = c->end;
 	struct readahead_plan plan = {0};
-	bool whole;
-	int r = 0;
+	uint64_t reached = c->end;
+	int r;
 
-	lock_take(&o->lock);
-	whole = o->whole;
-	lock_drop(&o->lock);
-	if (c->nowait && !at_hand(c))
-		return OBJECT_E_WAIT;
-	if (c->nowait)
-		while (c->at < c->end && r == 0)
-			r = serve(c);
-	if (r != 0)
-		return err_trace(r);
-	if (!whole && reader) {
-		lock_take(&reader->lock);
-		plan = readahead_note(&reader->ra, off, c->end - off, o->size,
-				      window < WINDOW_MAX ? window : WINDOW_MAX);
-		lock_drop(&reader->lock);
-	}
-	if (!whole && read_refused(o) == 0)
-		r = ask_for(c, &plan, !c->nowait, &reached);
+	/* One that began before it was whole goes on to show how it reads. */
+	if (reader &&
+	    (!whole || atomic_load_explicit(&reader->noted, memory_order_relaxed)))
+		plan = plan_ahead(o, reader, off, c->end - off);
+	if (whole || read_refused(o) < 0)
+		return 0;
+	c->stream = plan.request;
+	r = ask_for(c, &plan, !c->nowait, &reached);
 	if (plan.end > plan.off && reached < plan.end) {
 		lock_take(&reader->lock);
 		readahead_retreat(&reader->ra, &plan, reached);
 		lock_drop(&reader->lock);
 	}
+	return err_trace(r);
+}
+
+/* Once through; whether what was copied may be shown is seen behind it. */
+static int read_once(struct call *c, struct object_reader *reader, bool whole)
+{
+	uint64_t off = c->at, began_us, now_us;
+	int r = 0;
+
+	if (c->nowait && !at_hand(c))
+		return OBJECT_E_WAIT;
+	if (c->nowait)
+		while (c->at < c->end && r == 0)
+			r = serve(c);
+	if (r == 0 && c->guarded)
+		r = c->nowait ? 0 : guard_wait(c->o, c->w);
+	else if (r == 0)
+		r = look_around(c, reader, off, whole);
+	began_us = clock_mono_ns() / 1000;
 	while (c->at < c->end && r == 0)
 		r = serve(c);
-	if (c->missed && reader) {
+	if (c->missed && reader && !c->guarded) {
+		now_us = clock_mono_ns() / 1000;
 		lock_take(&reader->lock);
-		readahead_waited(&reader->ra, off, c->silent, clock_mono_ns() / 1000);
+		readahead_waited(&reader->ra, off, c->silent, now_us - began_us, now_us);
 		lock_drop(&reader->lock);
 	}
 	return err_trace(r);
+}
+
+/* Whether this reader may go on, and how. */
+static int begin(struct call *c, struct object_reader *reader, bool *whole)
+{
+	struct object *o = c->o;
+
+	lock_scope(&o->lock);
+	*whole = o->whole;
+	c->generation = o->proof.generation;
+	c->guarded = guard_wanted_locked(o, reader ? reader->verify : OBJECT_VERIFY_END);
+	if (!reader || reader->generation == c->generation)
+		return 0;
+	if (reader->generation <= o->proof.tainted)
+		return err_origin(-EIO);
+	/* Until it is known what was wrong, the guard lets nobody pass. */
+	if (!o->proof.suspect)
+		reader->generation = c->generation;
+	return o->proof.suspect && !c->guarded ? err_origin(-EIO) : 0;
+}
+
+/* False: what was copied has been found wrong, or to be not yet known right. */
+static bool end(struct call *c, struct object_reader *reader, uint64_t off)
+{
+	struct object *o = c->o;
+
+	lock_scope(&o->lock);
+	if (o->proof.generation != c->generation ||
+	    (reader && reader->generation != c->generation) ||
+	    (c->guarded && !guard_passes_locked(o)))
+		return false;
+	proof_shown_locked(o, off, c->end);
+	return true;
+}
+
+static int read_large(struct call *c, struct object_reader *reader)
+{
+	const struct call start = *c;
+	bool whole;
+	int r;
+
+	for (;;) {
+		r = begin(c, reader, &whole);
+		if (r == 0)
+			r = read_once(c, reader, whole);
+		if (r != 0 || end(c, reader, start.at))
+			return err_trace(r);
+		if (c->nowait)
+			return OBJECT_E_WAIT;
+		c->at = start.at;
+		c->p = start.p;
+	}
 }
 
 int object_read(struct object *o, struct object_reader *reader, uint64_t off, void *p,

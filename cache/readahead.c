@@ -10,9 +10,12 @@
 #define WINDOW_FIRST (512u << 10) /* for a read at the start of an object */
 #define WINDOW_MIN (256u << 10)
 #define WINDOW_START (4u << 20)   /* until somebody has waited */
-#define WINDOW_FACTOR 4           /* window for each byte of the run, at most */
+#define WINDOW_FACTOR 4           /* window for each byte of the run, at most; */
+#define WINDOW_FACTOR_TRUSTED 16  /* for one from the start, TRUST_BYTES long */
 #define WINDOW_LIMIT (1ull << 40) /* whatever the caller's limit is */
 #define GROW_SILENT 4
+#define GROW_FAR 16 /* for a silence of FAR_US: many windows fit into it */
+#define FAR_US 2000
 #define GROW_FLOWING 2
 #define RATE_GAIN 8 /* a growth that did not bring an eighth more brought nothing */
 #define REQUEST_MIN (1ull << 20)
@@ -72,13 +75,17 @@ static bool proven(const struct readahead *ra, const struct readahead_stream *s)
 	return s->reads >= ra->need || (s->start == 0 && ra->need == NEED_MIN);
 }
 
-static uint64_t window_of(const struct readahead_stream *s, uint64_t window_max)
+static uint64_t window_of(const struct readahead_stream *s, uint64_t first,
+			  uint64_t window_max)
 {
 	uint64_t floor = s->start == 0 ? WINDOW_FIRST : WINDOW_MIN;
-	uint64_t window = s->bytes * WINDOW_FACTOR;
+	bool trusted = s->start == 0 && s->bytes >= TRUST_BYTES;
+	uint64_t window = s->bytes * (trusted ? WINDOW_FACTOR_TRUSTED : WINDOW_FACTOR);
 
 	if (window > s->window)
 		window = s->window;
+	if (s->start == 0 && s->reads == 1 && floor < first)
+		floor = first;
 	if (window < floor)
 		window = floor;
 	return window > window_max ? window_max : window;
@@ -119,7 +126,7 @@ struct readahead_plan readahead_note(struct readahead *ra, uint64_t off, uint64_
 		ra->need = NEED_MIN;
 	if (!proven(ra, s))
 		return plan;
-	window = window_of(s, window_max);
+	window = window_of(s, ra->first, window_max);
 	plan.request = request_of(window);
 	if (s->ahead < s->next)
 		s->ahead = s->next;
@@ -135,7 +142,8 @@ struct readahead_plan readahead_note(struct readahead *ra, uint64_t off, uint64_
 	return plan;
 }
 
-void readahead_waited(struct readahead *ra, uint64_t off, bool silent, uint64_t now_us)
+void readahead_waited(struct readahead *ra, uint64_t off, bool silent, uint64_t waited_us,
+		      uint64_t now_us)
 {
 	struct readahead_stream *s = find(ra, off);
 	uint64_t rate, spent;
@@ -145,7 +153,7 @@ void readahead_waited(struct readahead *ra, uint64_t off, bool silent, uint64_t 
 	spent = now_us > s->mark_us ? now_us - s->mark_us : 1;
 	rate = s->mark_us ? (s->bytes - s->mark_bytes) * 1000000 / spent : 0;
 	if (silent)
-		s->window *= GROW_SILENT;
+		s->window *= waited_us < FAR_US ? GROW_SILENT : GROW_FAR;
 	else if (rate > s->rate + s->rate / RATE_GAIN)
 		s->window *= GROW_FLOWING;
 	if (s->window > WINDOW_LIMIT)
@@ -165,4 +173,15 @@ void readahead_retreat(struct readahead *ra, const struct readahead_plan *plan,
 		if (s->reads && s->ahead == plan->end)
 			s->ahead = reached > s->next ? reached : s->next;
 	}
+}
+
+uint64_t readahead_read_on(const struct readahead *ra)
+{
+	for (int i = 0; i < READAHEAD_STREAMS; i++) {
+		const struct readahead_stream *s = &ra->streams[i];
+
+		if (s->reads && s->start == 0)
+			return s->bytes * 2 < s->next ? 0 : s->bytes;
+	}
+	return 0;
 }

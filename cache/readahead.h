@@ -5,10 +5,13 @@
  * A few streams are followed at once, because one handle may serve several readers and the
  * kernel sends its own read-ahead out of order. A window opens on evidence (several reads
  * that continue each other, or a read at the very start) and is never more than a multiple
- * of what the stream has really read. Within that it is as large as it has proved useful:
+ * of what the stream has really read: four times, sixteen times for one that began at the
+ * start of the object and has gone on for 4 MiB. The first read of all may ask for as much
+ * as the caller says that others like it have read on (`first`). Within that the window is
+ * as large as it has proved useful:
  *
- *   a reader waited, its request     latency is longer than the window     four times as large
- *   had not been answered yet
+ *   a reader waited, its request     latency is longer than the window     four times as large,
+ *   had not been answered yet        (and for long: by far)                (sixteen times)
  *   a reader waited, bytes were      the last growth brought more speed    twice as large
  *   arriving                         it brought none                       as it is
  *   nobody waited                    it is large enough                    as it is
@@ -41,7 +44,8 @@ struct readahead_stream {
 struct readahead {
 	struct readahead_stream streams[READAHEAD_STREAMS];
 	uint64_t clock;
-	uint32_t need; /* reads that count as evidence */
+	uint64_t first; /* bytes to ask for behind a read at the start, if many */
+	uint32_t need;  /* reads that count as evidence */
 };
 
 struct readahead_plan {
@@ -55,9 +59,13 @@ void readahead_init(struct readahead *ra);
 struct readahead_plan readahead_note(struct readahead *ra, uint64_t off, uint64_t n,
 				     uint64_t size, uint64_t window_max);
 
-/* The read at off, which was noted, had to wait for the store; `silent`: for a request of
- * which not a byte had come. Times of any steady clock. */
-void readahead_waited(struct readahead *ra, uint64_t off, bool silent, uint64_t now_us);
+/* The read at off, which was noted, had to wait for the store, for waited_us in all;
+ * `silent`: for a request of which not a byte had come. Times of any steady clock. */
+void readahead_waited(struct readahead *ra, uint64_t off, bool silent, uint64_t waited_us,
+		      uint64_t now_us);
+
+/* Bytes read without a gap by a reader that began at the start and is still at it. */
+uint64_t readahead_read_on(const struct readahead *ra);
 
 /* Of a plan only what lies before `reached` could be asked for: the rest is for later. */
 void readahead_retreat(struct readahead *ra, const struct readahead_plan *plan,

@@ -8,10 +8,11 @@
 
 #include "fs/base/buf.h"
 #include "fs/base/check.h"
+#include "fs/base/path.h"
 
 static const char *const type_names[] = {
-	"none",     "node",   "drop", "begin",  "part",   "end",
-	"snapshot", "closed", "data", "ranges", "ending",
+	"none",   "node", "drop",   "begin",  "part",   "end",    "snapshot",
+	"closed", "data", "ranges", "ending", "append", "source",
 };
 static_assert(sizeof(type_names) / sizeof(*type_names) == RECORD_TYPE_N, "record types");
 
@@ -110,8 +111,17 @@ void record_encode(struct buf *b, const struct record *r)
 		put_string(b, r->etag);
 		put_u64(b, r->off);
 		break;
+	case RECORD_APPEND:
+		put_u64(b, r->version);
+		put_u64(b, r->size);
+		put_u64(b, r->crc64);
+		put_string(b, r->key);
+		break;
 	case RECORD_RANGES:
 		put_ranges(b, r);
+		break;
+	case RECORD_SOURCE:
+		put_string(b, r->key);
 		break;
 	case RECORD_DATA:
 		put_u64(b, r->version);
@@ -243,6 +253,11 @@ static void get_ranges(struct reader *in, struct record *r)
 	}
 }
 
+static bool ends_in_slash(const char *s)
+{
+	return s[0] && s[strlen(s) - 1] == '/';
+}
+
 static void get_fields(struct reader *in, struct record *r)
 {
 	switch (r->type) {
@@ -273,8 +288,18 @@ static void get_fields(struct reader *in, struct record *r)
 		r->content_size = get_u64(in);
 		r->data = take(in, r->content_size);
 		break;
+	case RECORD_APPEND:
+		r->version = get_u64(in);
+		r->size = get_u64(in);
+		r->crc64 = get_u64(in);
+		r->key = get_string(in);
+		break;
 	case RECORD_RANGES:
 		get_ranges(in, r);
+		break;
+	case RECORD_SOURCE:
+		r->key = get_string(in);
+		in->bad |= strlen(r->key) > PATH_KEY_MAX || !ends_in_slash(r->key);
 		break;
 	case RECORD_ENDING:
 	case RECORD_DROP:

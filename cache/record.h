@@ -6,7 +6,7 @@
  * A NODE record is the whole state of one node of /output, so that the last one wins and
  * replaying any of them twice changes nothing; one whose content is sparse is followed by a
  * RANGES record. DROP takes the node away again. BEGIN, PART, ENDING and END are the life of
- * a multipart upload of that node. DATA comes in the same transaction as the NODE that
+ * a multipart upload of that node. A directory's NODE is followed by its SOURCEs. DATA comes in the same transaction as the NODE that
  * acknowledges the version.
  */
 #pragma once
@@ -31,6 +31,8 @@ enum record_type {
 	RECORD_DATA,     /* the bytes of a version, when they are few */
 	RECORD_RANGES,   /* which bytes of the node's content are its own */
 	RECORD_ENDING,   /* all parts are recorded, the upload may be complete */
+	RECORD_APPEND,   /* the object that the content needs may have been appended to */
+	RECORD_SOURCE,   /* a prefix that the directory's children may still have */
 	RECORD_TYPE_N
 };
 const char *record_type_name(enum record_type type);
@@ -52,6 +54,7 @@ enum record_flag {
 	RECORD_STORED_CRC = 1 << 5,  /* stored_crc64 is known */
 	RECORD_CARRIED = 1 << 6,     /* a DATA record has the acknowledged version */
 	RECORD_SPARSE = 1 << 7,      /* a RANGES record says what `content` holds */
+	RECORD_APPENDABLE = 1 << 8,  /* the stored object can be appended to */
 };
 
 enum record_ranges_flag {
@@ -86,10 +89,10 @@ struct record {
 	/* DATA, with version and content_size */
 	const char *data;
 
-	/* BEGIN, PART */
+	/* BEGIN, PART, APPEND; key: SOURCE too */
 	const char *key;
 	const char *upload_id;
-	uint64_t part_size; /* BEGIN; of all parts but the last */
+	uint64_t part_size; /* BEGIN; of the first parts, cache/upload_schedule.h */
 	uint32_t part;      /* PART: 1-based */
 	const char *etag;
 	uint64_t crc64, size;

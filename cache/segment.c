@@ -3,6 +3,10 @@
  * Happy path: create, write, publish; then write and sync, again and again, until the
  * journal puts a newer generation in its place.
  *
+ * A sync of the log costs the disk one write and one flush: the blocks are there and hold
+ * zeros already, so that the file system has nothing of its own to write, and the frame goes
+ * past the page cache where the file system allows it.
+ *
  * Failure modes: no space (the frame is not there, try again later); a failed sync (dead);
  * a crash between any two calls (an unpublished file is swept away, a torn frame is cut).
  */
@@ -12,10 +16,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include "cache/kill_point.h"
 #include "fs/base/buf.h"
@@ -23,10 +27,13 @@
 #include "fs/base/cleanup.h"
 #include "fs/base/crc.h"
 #include "fs/base/io.h"
+#include "fs/base/log.h"
 
 #define FRAME_MAGIC 0x464a4c53u /* "SLJF" */
 #define FRAME_ALIGN 512u        /* a frame shares no sector with the one before it */
-#define ALLOCATE_STEP (4u << 20)
+#define MEMORY_ALIGN 4096u      /* of what is written past the page cache */
+#define ALLOCATE_STEP (1u << 20)
+#define FRAME_KEEP_MAX (1u << 20) /* a larger buffer is not kept for the next frame */
 
 struct frame {
 	uint32_t magic;
@@ -46,6 +53,8 @@ struct segment {
 	uint64_t sequence;  /* of the next frame */
 	uint64_t end;       /* where the next frame goes */
 	uint64_t allocated; /* bytes of disk that are ours already */
+	char *frame;        /* being written, aligned */
+	size_t frame_size;  /* allocated */
 	bool published;
 	bool dead; /* a sync failed */
 };
@@ -82,6 +91,20 @@ static int write_header(struct segment *s, const char *source)
 	return err_trace(segment_write(s, b.data, b.len));
 }
 
+/* Writes go straight to the disk, if frames as they are may. */
+static void go_direct(int fd)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) < 0 ||
+	    !(st.stx_mask & STATX_DIOALIGN) || st.stx_dio_offset_align == 0 ||
+	    FRAME_ALIGN % st.stx_dio_offset_align != 0 || st.stx_dio_mem_align == 0 ||
+	    MEMORY_ALIGN % st.stx_dio_mem_align != 0)
+		return;
+	if (fcntl(fd, F_SETFL, O_DIRECT) < 0)
+		log_debug(LOG_JOURNAL, "no direct writes error=%s", strerror(errno));
+}
+
 int segment_create(int dirfd, uint64_t generation, const char *source,
 		   struct segment **out)
 {
@@ -101,6 +124,7 @@ int segment_create(int dirfd, uint64_t generation, const char *source,
 		free(s);
 		return r;
 	}
+	go_direct(s->fd);
 	r = write_header(s, source);
 	if (r < 0) {
 		segment_close(s);
@@ -111,10 +135,14 @@ int segment_create(int dirfd, uint64_t generation, const char *source,
 }
 
 /* The blocks are taken before the bytes are written, so that a full disk is found out
- * while the frame can still be refused. */
+ * while the frame can still be refused. Those of the log are written once: the first write
+ * to a block that is only reserved changes the file's map, which each sync would have to
+ * write too. */
 static int allocate(struct segment *s, uint64_t room)
 {
+	static _Alignas(MEMORY_ALIGN) char zeros[ALLOCATE_STEP]; /* never touched */
 	uint64_t want = s->end + room;
+	int r = 0;
 
 	if (want <= s->allocated)
 		return 0;
@@ -124,15 +152,44 @@ static int allocate(struct segment *s, uint64_t room)
 			return err_origin(-errno);
 		/* A file system that cannot: a short write will say so. */
 	}
-	s->allocated = want;
+	if (s->published)
+		r = io_pwrite(s->fd, zeros, (size_t)(want - s->end - room),
+			      s->end + room);
+	if (r == 0)
+		s->allocated = want;
+	return err_trace(r);
+}
+
+static int make_frame_room(struct segment *s, size_t room)
+{
+	void *p;
+
+	if (room <= s->frame_size)
+		return 0;
+	free(s->frame);
+	s->frame = NULL;
+	s->frame_size = 0;
+	room = (room + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+	if (posix_memalign(&p, MEMORY_ALIGN, room) != 0)
+		return err_origin(-ENOMEM);
+	s->frame = p;
+	s->frame_size = room;
 	return 0;
+}
+
+/* What a loss of power may make of the frame: the sectors before its middle. */
+static int write_torn(struct segment *s, size_t room)
+{
+	size_t half = room / 2 / FRAME_ALIGN * FRAME_ALIGN;
+	int r = half > 0 ? io_pwrite(s->fd, s->frame, half, s->end) : 0;
+
+	kill_point("journal.append.torn");
+	return err_trace(r);
 }
 
 int segment_write(struct segment *s, const void *payload, size_t n)
 {
-	static const char zeros[FRAME_ALIGN];
-	uint64_t room = frame_room(n);
-	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+	size_t room = (size_t)frame_room(n);
 	struct frame h = {htole32(FRAME_MAGIC), 0,
 			  htole32((uint32_t)n), 0,
 			  htole64(s->sequence), htole64(s->generation)};
@@ -141,21 +198,22 @@ int segment_write(struct segment *s, const void *payload, size_t n)
 	check(!s->dead);
 	check(n <= SEGMENT_PAYLOAD_MAX);
 	h.crc32c = htole32(frame_crc(&h, payload, n));
-	buf_append(&b, &h, sizeof(h));
-	buf_append(&b, payload, n);
-	buf_append(&b, zeros, (size_t)(room - sizeof(h) - n));
-	if (buf_error(&b) < 0)
-		return err_origin(buf_error(&b));
-	r = allocate(s, room);
+	r = make_frame_room(s, room);
 	if (r < 0)
 		return err_trace(r);
-	if (kill_point_armed) {
-		r = io_pwrite(s->fd, b.data, sizeof(h) + n / 2, s->end);
-		kill_point("journal.append.torn");
-		if (r < 0)
-			return err_trace(r);
+	memcpy(s->frame, &h, sizeof(h));
+	memcpy(s->frame + sizeof(h), payload, n);
+	memset(s->frame + sizeof(h) + n, 0, room - sizeof(h) - n);
+	r = allocate(s, room);
+	if (r == 0 && kill_point_armed)
+		r = write_torn(s, room);
+	if (r == 0)
+		r = io_pwrite(s->fd, s->frame, room, s->end);
+	if (s->frame_size > FRAME_KEEP_MAX) {
+		free(s->frame);
+		s->frame = NULL;
+		s->frame_size = 0;
 	}
-	r = io_pwrite(s->fd, b.data, b.len, s->end);
 	if (r < 0)
 		return err_trace(r);
 	s->end += room;
@@ -191,6 +249,7 @@ int segment_publish(struct segment *s)
 	if (renameat(s->dirfd, from, s->dirfd, to) < 0)
 		return err_origin(-errno);
 	s->published = true;
+	s->allocated = s->end; /* what is reserved behind it gets its zeros */
 	r = io_fsync_dir(s->dirfd);
 	if (r < 0) {
 		s->dead = true;
@@ -221,6 +280,7 @@ struct segment *segment_close(struct segment *s)
 		unlinkat(s->dirfd, name, 0);
 	}
 	close(s->fd);
+	free(s->frame);
 	free(s);
 	return NULL;
 }

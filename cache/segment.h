@@ -20,8 +20,9 @@
 #define SEGMENT_PAYLOAD_MAX (256u << 20)
 
 /* Of the format: what is written, and the newest that can be read; 1 is the oldest. 2 has
- * records of type DATA, 3 RANGES and ENDING, and says where parts lie. */
-#define SEGMENT_VERSION_MAX 3
+ * records of type DATA, 3 RANGES and ENDING, and says where parts lie, 4 APPEND, 5
+ * SOURCE. */
+#define SEGMENT_VERSION_MAX 5
 
 struct segment;
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "fs/base/utf8.h"
+
 #define POSITION_DIGITS 24 /* more do not change a double */
 #define SPLIT_CUT_MAX 1000 /* a cut and what may be put behind it is still a key */
 
@@ -116,23 +118,6 @@ static unsigned int middle(const uint64_t *set, unsigned int low, unsigned int h
 
 /* ---- characters of more than one byte ---- */
 
-/* The code point at p, its length in *n; 0: not UTF-8. */
-static uint32_t decode(const char *p, size_t *n)
-{
-	unsigned char c = (unsigned char)*p;
-	uint32_t u = c < 0xe0 ? c & 0x1f : c < 0xf0 ? c & 0x0f : c & 0x07;
-
-	*n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-	if (*n < 2)
-		return *n ? c : 0;
-	for (size_t i = 1; i < *n; i++) {
-		if (((unsigned char)p[i] & 0xc0) != 0x80)
-			return 0;
-		u = u << 6 | ((unsigned char)p[i] & 0x3f);
-	}
-	return u;
-}
-
 static size_t encode(uint32_t u, char *p)
 {
 	size_t n = u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
@@ -157,13 +142,11 @@ static uint32_t script_end(uint32_t u)
 static size_t middle_character(const char *last, size_t at, const char *until,
 			       size_t base, char *out)
 {
-	uint32_t low, high, mid;
-	size_t n;
+	uint32_t low = 0, high, mid;
 
 	while (at > base && ((unsigned char)last[at] & 0xc0) == 0x80)
 		at--;
-	low = decode(last + at, &n);
-	if (!low) {
+	if (!utf8_decode(last + at, SIZE_MAX, &low)) {
 		/* Not text: bytes will do. */
 		unsigned int byte = (unsigned char)last[at], top = 256;
 
@@ -175,8 +158,9 @@ static size_t middle_character(const char *last, size_t at, const char *until,
 		return at + 1;
 	}
 	high = script_end(low);
-	if (until && common(last, until) >= at)
-		high = decode(until + at, &n);
+	if (until && common(last, until) >= at &&
+	    !utf8_decode(until + at, SIZE_MAX, &high))
+		return 0;
 	if (high <= low + 1)
 		return 0;
 	mid = low + (high - low) / 2;

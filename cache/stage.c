@@ -17,6 +17,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,22 +39,22 @@
 #define ID_NAME_MAX 24
 #define CARRY_TOTAL_MAX (64u << 20)
 #define SPARES_MAX 64
-#define SPARES_SHARE 16 /* … and at most this part of the descriptors we may have */
+#define IDLE_SHARE                                                                       \
+	16 /* of the descriptors we may have: for spares, and for what is doomed */
 
 static void id_name(char out[static ID_NAME_MAX], uint64_t id)
 {
 	snprintf(out, ID_NAME_MAX, "%016llx", (unsigned long long)id);
 }
 
-/* Each spare keeps a descriptor. */
-static int spares_max(void)
+/* Descriptors that files may keep which nobody uses. */
+static int idle_max(void)
 {
 	struct rlimit files;
 
-	if (getrlimit(RLIMIT_NOFILE, &files) < 0 ||
-	    files.rlim_cur / SPARES_SHARE >= SPARES_MAX)
-		return SPARES_MAX;
-	return (int)(files.rlim_cur / SPARES_SHARE);
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur / IDLE_SHARE > INT_MAX)
+		return INT_MAX;
+	return (int)(files.rlim_cur / IDLE_SHARE);
 }
 
 int stage_new(const struct stage_config *config, struct stage **out)
@@ -70,7 +71,8 @@ int stage_new(const struct stage_config *config, struct stage **out)
 	lock_init(&s->lock);
 	list_init(&s->doomed);
 	list_init(&s->spares);
-	s->spares_max = spares_max();
+	s->idle_max = idle_max();
+	s->spares_max = s->idle_max < SPARES_MAX ? s->idle_max : SPARES_MAX;
 	s->next_id = 1;
 	*out = s;
 	return 0;
@@ -115,17 +117,52 @@ static struct content *content_new(struct stage *s, uint64_t id, int fd)
 	return c;
 }
 
+/* The file goes, and so does what the next process would need of it. */
+static void drop_patch(struct content *c)
+{
+	struct patch *patch = atomic_exchange(&c->patch, NULL);
+
+	if (patch)
+		patch_unkeep(patch);
+	patch_free(patch);
+}
+
 /* Whether nobody else has the file open or mapped. */
 static bool is_alone(int fd)
 {
 	return fcntl(fd, F_SETLEASE, F_WRLCK) == 0 && fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
 }
 
+/* Cuts the file to nothing by an open of its own, which sets its times as making it would.
+ * File systems take a file that was cut and closed for one that replaces its old self, and
+ * write it out at the close: let that be this one, when there is nothing to write. */
+static bool empty_file(struct stage *s, const struct content *c)
+{
+	char name[ID_NAME_MAX];
+	int fd;
+
+	id_name(name, c->id);
+	fd = openat(s->config.dirfd, name, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
+	return fd >= 0 && close(fd) == 0;
+}
+
+/* Its file is to be removed. To close it may cost what to write it does, which is for
+ * nothing, so that is left to whoever removes it; but not with all descriptors there are. */
+static void doom(struct stage *s, struct content *c)
+{
+	lock_assert_held(&s->lock);
+	if (c->fd >= 0 && s->doomed_open == s->idle_max) {
+		close(c->fd);
+		c->fd = -1;
+	}
+	s->doomed_open += c->fd >= 0;
+	list_push_back(&s->doomed, &c->doomed);
+}
+
 /* A file that was used before, empty again. */
 static struct content *take_spare(struct stage *s)
 {
 	struct content *c;
-	struct stat st;
 
 	lock_take(&s->lock);
 	c = s->spare_count > 0 ? list_first(&s->spares, struct content, doomed) : NULL;
@@ -136,16 +173,14 @@ static struct content *take_spare(struct stage *s)
 	lock_drop(&s->lock);
 	if (!c)
 		return NULL;
-	/* To cut it sets its times, as making it would. */
-	if (is_alone(c->fd) && fstat(c->fd, &st) == 0 && st.st_size > 0 &&
-	    ftruncate(c->fd, 0) == 0) {
+	if (is_alone(c->fd) && empty_file(s, c)) {
 		c->references = 1;
 		c->small = false;
-		patch_free(atomic_exchange(&c->patch, NULL));
+		drop_patch(c);
 		return c;
 	}
 	lock_scope(&s->lock);
-	list_push_back(&s->doomed, &c->doomed);
+	doom(s, c);
 	return NULL;
 }
 
@@ -268,6 +303,43 @@ int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **ou
 	return 0;
 }
 
+int stage_take_over(struct stage *s, uint64_t id, struct content **out)
+{
+	struct patch *patch = NULL;
+	char name[ID_NAME_MAX];
+	struct stat st;
+	int r = 0;
+
+	id_name(name, id);
+	/* Before the content is ours: put back, it would take its file along. */
+	if (s->config.patches)
+		r = patch_take_over(s->config.patches, id, &patch);
+	if (r == 0 && fstatat(s->config.dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		r = err_origin(-errno);
+	if (r == 0)
+		r = stage_adopt(s, id, STAGE_WHOLE, out);
+	if (r < 0) {
+		patch_free(patch);
+		return err_trace(r);
+	}
+	(*out)->taken_over = true;
+	if (!patch)
+		return 0;
+	/* It may have been cut and not said so yet. */
+	patch_cut(patch, (uint64_t)st.st_size);
+	atomic_store(&(*out)->patch, patch);
+	return 0;
+}
+
+bool stage_has_taken_over(struct stage *s, uint64_t id)
+{
+	struct content *c;
+
+	lock_scope(&s->lock);
+	HASH_FIND(hh, s->contents, &id, sizeof(id), c);
+	return c && c->taken_over;
+}
+
 static int sweep_one(struct stage *s, const char *name, uint64_t id, bool keep)
 {
 	char to[ID_NAME_MAX + 16];
@@ -378,7 +450,7 @@ struct content *content_put(struct content *c, uint64_t after)
 	}
 	if (!c->recorded)
 		c->after = 0;
-	list_push_back(&s->doomed, &c->doomed);
+	doom(s, c);
 	return NULL;
 }
 
@@ -423,17 +495,24 @@ int content_fd(struct content *c)
 
 int content_sync(struct content *c)
 {
+	struct patch_sync sync = {0};
+	int r;
+
 	if (atomic_load(&c->dead))
 		return err_origin(-EIO);
+	r = c->patch ? patch_sync_begin(c->patch, &sync) : 0;
+	if (r < 0)
+		return err_trace(r);
 	kill_point("stage.fsync.before");
-	if (fdatasync(c->fd) < 0) {
-		int r = err_origin(-errno);
-
+	r = fdatasync(c->fd) < 0 ? err_origin(-errno) : 0;
+	if (c->patch)
+		patch_sync_end(c->patch, &sync, r == 0);
+	if (r < 0) {
 		/* Even ENOSPC from a sync means pages were dropped. */
 		atomic_store(&c->dead, true);
 		log_error("sync of a staged file failed id=%llu error=%s",
 			  (unsigned long long)c->id, strerror(-r));
-		return r;
+		return err_trace(r);
 	}
 	kill_point("stage.fsync.after");
 	return 0;
@@ -493,8 +572,10 @@ int stage_reap(struct stage *s, uint64_t durable)
 		if (c->after > durable)
 			continue;
 		list_remove(it);
+		s->doomed_open -= c->fd >= 0;
 		list_push_back(&ready, it);
 	}
+	s->reaping++;
 	lock_drop(&s->lock);
 	list_for_each_safe (it, next, &ready) {
 		struct content *c = container_of(it, struct content, doomed);
@@ -503,6 +584,7 @@ int stage_reap(struct stage *s, uint64_t durable)
 		id_name(name, c->id);
 		kill_point("stage.unlink");
 		content_count(c, 0);
+		drop_patch(c);
 		if (unlinkat(s->config.dirfd, name, 0) < 0 && errno != ENOENT)
 			log_warn("staged file cannot be removed id=%llu error=%s",
 				 (unsigned long long)c->id, strerror(errno));
@@ -510,14 +592,21 @@ int stage_reap(struct stage *s, uint64_t durable)
 		count++;
 	}
 	if (count > 0)
-		atomic_store(&s->space_ms, 0);
+		stage_look_again(s);
+	lock_scope(&s->lock);
+	s->reaping--;
 	return count;
 }
 
 bool stage_has_doomed(struct stage *s)
 {
 	lock_scope(&s->lock);
-	return !list_empty(&s->doomed);
+	return !list_empty(&s->doomed) || s->reaping > 0;
+}
+
+void stage_look_again(struct stage *s)
+{
+	atomic_store(&s->space_ms, 0);
 }
 
 void content_count(struct content *c, uint64_t size)
@@ -548,16 +637,23 @@ uint64_t stage_used(struct stage *s)
 
 static uint64_t disk_available(struct stage *s)
 {
-	uint64_t now = clock_mono_ms() + 1;
+	uint64_t now = clock_mono_ms() + 1, then;
 	struct statvfs st;
+	int64_t since;
 
-	if (atomic_load(&s->space_ms) + SPACE_AGE_MS > now)
-		return atomic_load(&s->available);
-	if (fstatvfs(s->config.dirfd, &st) < 0)
-		return 0;
-	atomic_store(&s->available, (uint64_t)st.f_bavail * st.f_frsize);
-	atomic_store(&s->space_ms, now);
-	return atomic_load(&s->available);
+	if (atomic_load(&s->space_ms) + SPACE_AGE_MS <= now) {
+		if (fstatvfs(s->config.dirfd, &st) < 0)
+			return 0;
+		atomic_store(&s->used_then, atomic_load(&s->used));
+		atomic_store(&s->available, (uint64_t)st.f_bavail * st.f_frsize);
+		atomic_store(&s->space_ms, now);
+	}
+	/* Memory is filled faster than that is asked for. */
+	then = atomic_load(&s->available);
+	since = atomic_load(&s->used) - atomic_load(&s->used_then);
+	if (since <= 0)
+		return then;
+	return then > (uint64_t)since ? then - (uint64_t)since : 0;
 }
 
 void stage_space(struct stage *s, uint64_t *total, uint64_t *available)

@@ -23,6 +23,7 @@
 
 struct content;
 struct patch;
+struct patch_table;
 struct stage;
 
 struct stage_config {
@@ -30,8 +31,10 @@ struct stage_config {
 	int quarantine_fd; /* <state>/quarantine; borrowed */
 	uint64_t
 		size_max; /* bytes of staged files; 0: what the disk has, less a reserve */
-	uint64_t disk_reserve; /* bytes of the disk never used; 0: 64 MiB */
-	uint64_t carry_max;    /* bytes of carried contents; 0: 64 MiB */
+	uint64_t disk_reserve;       /* bytes of the disk never used; 0: 64 MiB */
+	uint64_t carry_max;          /* bytes of carried contents; 0: 64 MiB */
+	struct patch_table *patches; /* of sparse contents; borrowed. NULL: the next
+				      * process need not know them */
 };
 
 /* A content that is no larger goes into the journal: what many small files cost is the sync
@@ -70,6 +73,12 @@ void content_record(struct content *c);
  * cut off: no one was told they were safe. */
 int stage_adopt(struct stage *s, uint64_t id, uint64_t size, struct content **out);
 
+/* As above, of what was open in the last process: all of the file, with its patch from the
+ * table if it is sparse. -ENODATA: that had no room for it. */
+int stage_take_over(struct stage *s, uint64_t id, struct content **out);
+/* Whether it came that way: what it says of its holes is newer than what the journal says. */
+bool stage_has_taken_over(struct stage *s, uint64_t id);
+
 /* At recovery, after the last stage_adopt(): files that no one adopted were never
  * acknowledged and are removed; with `keep` (the journal was damaged) they are moved to
  * the quarantine. Returns how many. */
@@ -90,7 +99,7 @@ int content_fd(struct content *c); /* while pinned; borrowed */
 /* What the file has in common with an object of the store; NULL: nothing is known. It lives
  * as long as the content and is set at most once. */
 struct patch *content_patch(struct content *c);
-void content_set_patch(struct content *c, struct patch *patch); /* takes it */
+int content_set_patch(struct content *c, struct patch *patch); /* takes it on success */
 bool content_is_sparse(struct content *c); /* bytes of it are only in the store */
 
 /* A new content with the first `size` bytes of this one, holes and patch too; pinned.
@@ -113,6 +122,8 @@ int stage_sync_names(struct stage *s);
  * `durable`. Blocks. Returns how many files went. */
 int stage_reap(struct stage *s, uint64_t durable);
 bool stage_has_doomed(struct stage *s);
+/* What is known of the disk's space is not to be believed any more. */
+void stage_look_again(struct stage *s);
 
 /* Whether `n` more bytes may be staged now. Asks the file system now and then. */
 bool stage_has_room(struct stage *s, uint64_t n);

@@ -21,10 +21,17 @@ struct patch *content_patch(struct content *c)
 	return atomic_load(&c->patch);
 }
 
-void content_set_patch(struct content *c, struct patch *patch)
+int content_set_patch(struct content *c, struct patch *patch)
 {
+	struct patch_table *table = c->stage->config.patches;
+	int r = 0;
+
 	check(!atomic_load(&c->patch));
-	atomic_store(&c->patch, patch);
+	if (table && patch_is_sparse(patch))
+		r = patch_keep(patch, table, c->id);
+	if (r == 0)
+		atomic_store(&c->patch, patch);
+	return err_trace(r);
 }
 
 bool content_is_sparse(struct content *c)
@@ -107,7 +114,11 @@ static int copy_content(struct content *from, struct content *to, uint64_t size)
 		r = patch_clone(patch, size, &copy);
 		if (r < 0)
 			return err_trace(r);
-		content_set_patch(to, copy);
+		r = content_set_patch(to, copy);
+		if (r < 0) {
+			patch_free(copy);
+			return err_trace(r);
+		}
 	}
 	if (fstat(from->fd, &st) < 0)
 		return err_origin(-errno);

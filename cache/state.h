@@ -21,7 +21,8 @@ struct worker_pool;
 struct cache_counters {
 	_Atomic uint64_t hits, misses, bytes_hit, bytes_read;
 	_Atomic uint64_t bytes_fetched, requests, requests_failed, bytes_prefetched;
-	_Atomic uint64_t damaged, crc_mismatches, evicted, bytes_evicted, bypassed;
+	_Atomic uint64_t damaged, crc_mismatches, wrong_shown, evicted, bytes_evicted,
+		bypassed;
 };
 
 struct cache {
@@ -48,9 +49,11 @@ struct cache {
 	pthread_cond_t fetch_gone;
 	bool closing;
 
-	struct news news;           /* a request has ended, a fill has left memory */
-	_Atomic uint64_t demand;    /* requests under way that a reader waits for */
-	_Atomic uint64_t demand_ms; /* when the last one ended */
+	_Atomic uint64_t sum_pieces; /* of unfinished blocks, in all objects */
+	struct news news;            /* a request has ended, a fill has left memory */
+	_Atomic uint64_t demand;     /* requests under way that a reader waits for */
+	_Atomic uint64_t demand_ms;  /* when the last one ended */
+	_Atomic uint64_t read_on;    /* bytes that objects are read on from their start */
 
 	struct lock
 		evict_lock; /* one eviction at a time; taken with no other lock held */

@@ -19,8 +19,10 @@
 #include "cache/object.h"
 #include "cache/pack.h"
 #include "cache/state.h"
+#include "cache/verify.h"
+#include "cache/wait.h"
 #include "cache/whole.h"
-#include "fs/base/crc.h"
+#include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "fs/base/worker.h"
 
@@ -36,12 +38,32 @@ bool store_disk_usable(struct cache *c)
 	return c->disk && disk_usable(c->disk);
 }
 
+/* While a file that was found wrong is being removed there is none, for a moment. */
+static void wait_dropped(struct object *o)
+{
+	struct news *news = &o->cache->news;
+
+	for (;;) {
+		uint64_t seen = news_count(news);
+		bool dropping;
+
+		lock_take(&o->lock);
+		dropping = o->proof.dropping;
+		lock_drop(&o->lock);
+		if (!dropping)
+			return;
+		news_wait(news, seen, clock_mono_ms() + WAIT_SLICE_MS);
+	}
+}
+
 /* A file to write to that others will find. */
 static int writable_file(struct object *o, struct datafile **out)
 {
 	struct datafile *f;
-	int r = object_file(o, true, &f);
+	int r;
 
+	wait_dropped(o);
+	r = object_file(o, true, &f);
 	if (r == DATAFILE_E_FULL || r == DATAFILE_E_NONE)
 		return STORE_E_FULL;
 	if (r < 0)
@@ -68,47 +90,38 @@ static uint32_t count_absent(const uint32_t *records, uint32_t count)
 	return absent;
 }
 
-/* Whether it is a whole block, whose CRC-64 is worth having. */
-static bool is_block(const struct fill *f)
+static void make_records(const struct fill *f, uint32_t count, uint32_t *records)
 {
-	uint64_t rest = f->object->size - f->off;
-
-	return f->off % BLOCK_BYTES == 0 &&
-	       f->len == (rest < BLOCK_BYTES ? rest : BLOCK_BYTES);
-}
-
-/* Both sums in one pass over the bytes, which do not stay in the processor's caches. */
-static void make_records(const struct fill *f, uint32_t count, uint32_t *records,
-			 uint64_t *crc)
-{
-	bool block = is_block(f);
-
-	*crc = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t at = i * PAGE_BYTES;
 		uint32_t n = f->len - at < PAGE_BYTES ? f->len - at : PAGE_BYTES;
 
 		records[i] = datafile_record(f->data + at, n);
-		if (block)
-			*crc = crc64(*crc, f->data + at, n);
 	}
 }
 
-static int write_pages(struct fill *f, struct datafile *file, uint32_t count,
-		       uint64_t *crc)
+static int write_pages(struct fill *f, struct datafile *file, uint32_t count)
 {
 	struct disk *disk = f->object->cache->disk;
 	uint64_t page = f->off >> PAGE_SHIFT, bytes;
 	uint32_t records[BLOCK_PAGES];
+	bool has_crc64;
+	uint64_t crc64;
 	int r = datafile_load(file, page, count, records);
 
 	if (r < 0)
 		return err_trace(r);
+	lock_take(&f->object->lock);
+	has_crc64 = f->object->has_crc64;
+	crc64 = f->object->crc64;
+	lock_drop(&f->object->lock);
 	bytes = (uint64_t)count_absent(records, count) << PAGE_SHIFT;
 	if (!disk_reserve(disk, bytes))
 		return STORE_E_FULL;
-	make_records(f, count, records, crc);
+	make_records(f, count, records);
 	r = datafile_write(file, f->off, f->data, f->len);
+	if (r == 0 && has_crc64)
+		r = datafile_note_crc64(file, crc64);
 	if (r == 0)
 		r = datafile_store(file, page, count, records);
 	if (r < 0)
@@ -116,44 +129,49 @@ static int write_pages(struct fill *f, struct datafile *file, uint32_t count,
 	return err_trace(r);
 }
 
-static void mark(struct fill *f, const struct datafile *file, uint32_t count,
-		 uint64_t crc)
+static void mark(struct fill *f, struct datafile *file, uint32_t count)
 {
 	struct object *o = f->object;
 	uint32_t first = (uint32_t)(f->off >> PAGE_SHIFT) % BLOCK_PAGES;
-	bool complete = false;
+	bool complete = false, revoked;
 	struct block *b;
 
 	lock_take(&o->lock);
+	revoked = f->revoked;
 	b = object_block_locked(o, f->off >> BLOCK_SHIFT);
 	/* Written to a file that is not the object's any more: as if it had not been. */
-	if (b && o->nonce == file->nonce) {
+	if (b && !revoked && o->nonce == file->nonce) {
 		o->checked += block_mark(b, first, count);
-		if (is_block(f)) {
-			b->crc64 = crc;
-			b->has_crc64 = true;
-		}
 		complete = o->checked == o->pages;
 		fill_unlink_locked(f);
 	}
 	lock_drop(&o->lock);
+	if (revoked)
+		verify_drop_file(o, file);
 	if (complete)
 		whole_start(o);
+}
+
+static bool is_revoked(const struct fill *f)
+{
+	lock_scope(&f->object->lock);
+	return f->revoked;
 }
 
 static int write_large(struct fill *f)
 {
 	uint32_t count = (f->len + PAGE_BYTES - 1) / PAGE_BYTES;
 	struct datafile *file = NULL;
-	uint64_t crc;
 	int r = writable_file(f->object, &file);
 
 	if (r == STORE_E_AGAIN)
 		r = writable_file(f->object, &file);
-	if (r == 0)
-		r = write_pages(f, file, count, &crc);
-	if (r == 0)
-		mark(f, file, count, crc);
+	/* Revoked later than this, it goes to a file that is given up with it. */
+	if (r == 0 && !is_revoked(f)) {
+		r = write_pages(f, file, count);
+		if (r == 0)
+			mark(f, file, count);
+	}
 	datafile_put(file);
 	return r == STORE_E_AGAIN ? STORE_E_FULL : err_trace(r);
 }
@@ -194,7 +212,7 @@ static void write_job(void *arg)
 	int r = STORE_E_FULL, slot;
 
 	lock_take(&o->lock);
-	f->writing = f->data && f->linked;
+	f->writing = f->data && f->linked && !f->revoked;
 	lock_drop(&o->lock);
 	if (f->writing && store_disk_usable(c)) {
 		slot = disk_begin(c->disk);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cache/record.h"
 #include "fs/base/buf.h"
@@ -13,6 +14,8 @@
 #include "fs/base/err.h"
 
 #define DONE_MAX 8192 /* more than requests can be in flight */
+#define PAGE 4096u
+#define STEP (4u << 20) /* memory is given back in pieces of this */
 
 struct entry {
 	uint64_t seq;
@@ -29,10 +32,9 @@ struct tail {
 	uint64_t size; /* of data; 0: not laid out yet */
 	_Atomic uint64_t begin,
 		end; /* places in the endless stream; data has it modulo size */
-	_Atomic uint64_t lost;
 	uint64_t done_next;
 	struct done done[DONE_MAX];
-	char data[];
+	_Alignas(PAGE) char data[];
 };
 
 static _Thread_local uint64_t thread_request;
@@ -45,6 +47,8 @@ struct tail *tail_attach(void *memory, size_t size)
 	check(size > sizeof(*t));
 	if (!t->size)
 		t->size = size - sizeof(*t);
+	if (t->size > STEP)
+		t->size -= t->size % STEP;
 	return t;
 }
 
@@ -68,15 +72,13 @@ static void get(const struct tail *t, uint64_t at, void *p, size_t n)
 	memcpy((char *)p + first, t->data, n - first);
 }
 
-void tail_append(struct tail *t, const struct buf *records, uint64_t seq)
+int tail_append(struct tail *t, const struct buf *records, uint64_t seq)
 {
 	struct entry e = {.seq = seq, .len = records->len};
 	uint64_t begin = atomic_load(&t->begin), end = atomic_load(&t->end);
 
-	if (sizeof(e) + e.len > t->size - (end - begin)) {
-		atomic_fetch_add(&t->lost, 1);
-		return;
-	}
+	if (sizeof(e) + e.len > t->size - (end - begin))
+		return err_origin(-ENOMEM);
 	put(t, end, &e, sizeof(e));
 	if (e.len)
 		put(t, end + sizeof(e), records->data, e.len);
@@ -89,6 +91,21 @@ void tail_append(struct tail *t, const struct buf *records, uint64_t seq)
 		*(volatile uint64_t *)&d->end = end;
 	}
 	atomic_store(&t->end, end);
+	return 0;
+}
+
+/* What is behind is of no use: where it lies in pages of its own, these go. */
+static void give_back(struct tail *t, uint64_t from, uint64_t to)
+{
+	if (t->size % STEP)
+		return;
+	for (from -= from % STEP; from + STEP <= to; from += STEP)
+		(void)!madvise(t->data + from % t->size, STEP, MADV_REMOVE);
+}
+
+uint64_t tail_end(const struct tail *t)
+{
+	return atomic_load(&t->end);
 }
 
 void tail_trim(struct tail *t, uint64_t seq)
@@ -102,12 +119,14 @@ void tail_trim(struct tail *t, uint64_t seq)
 			break;
 		begin += sizeof(e) + e.len;
 	}
-	atomic_store(&t->begin, begin);
+	give_back(t, atomic_exchange(&t->begin, begin), begin);
 }
 
 void tail_clear(struct tail *t)
 {
-	atomic_store(&t->begin, atomic_load(&t->end));
+	uint64_t end = atomic_load(&t->end);
+
+	give_back(t, atomic_exchange(&t->begin, end), end);
 }
 
 static int replay_entry(const char *p, size_t n,
@@ -145,11 +164,6 @@ int tail_replay(struct tail *t, int (*fn)(void *arg, const struct record *r), vo
 		at += sizeof(e) + e.len;
 	}
 	return err_trace(r);
-}
-
-uint64_t tail_lost(const struct tail *t)
-{
-	return atomic_load(&t->lost);
 }
 
 void tail_set_request(uint64_t request)

@@ -18,12 +18,15 @@ struct buf;
 struct record;
 struct tail;
 
-/* Lays it out in `size` bytes at `memory`, or finds what is there. */
+/* Lays it out in `size` bytes at `memory` (at a page's start), or finds what is there. Of a
+ * large shared mapping only what is in use takes memory. */
 struct tail *tail_attach(void *memory, size_t size);
 
-/* Adds the records of one transaction, which are the journal's up to `seq`. Without room
- * it is counted as lost: then only the journal has it. */
-void tail_append(struct tail *t, const struct buf *records, uint64_t seq);
+/* Adds the records of one transaction, which are the journal's up to `seq`. -ENOMEM: there is
+ * no room, and must be no such transaction. */
+int tail_append(struct tail *t, const struct buf *records, uint64_t seq);
+/* Where the transactions that count end: it grows by the store that makes one count. */
+uint64_t tail_end(const struct tail *t);
 /* The journal is durable up to `seq`. */
 void tail_trim(struct tail *t, uint64_t seq);
 /* The whole journal is. */
@@ -31,7 +34,6 @@ void tail_clear(struct tail *t);
 
 /* Calls fn for each record in order; a negative answer ends it and is returned. */
 int tail_replay(struct tail *t, int (*fn)(void *arg, const struct record *r), void *arg);
-uint64_t tail_lost(const struct tail *t);
 
 /* The request that this thread works for, 0: none. The transaction that is appended while
  * `final` is what the request was for: tail_executed() then says so, for the last few

@@ -105,8 +105,10 @@ static int widen(const struct runs *from, uint64_t part_min, struct runs *to)
 static uint64_t parts_of(const struct upload_range *run, const struct upload_rules *rules)
 {
 	uint64_t about = run->copy ? rules->copy_size : rules->part_size;
+	uint64_t n = run->size / about;
+	uint64_t least = (run->size + ORIGIN_PART_SIZE_MAX - 1) / ORIGIN_PART_SIZE_MAX;
 
-	return run->size / about > 1 ? run->size / about : 1;
+	return n > least ? n : least;
 }
 
 static int cut(const struct runs *runs, const struct upload_rules *rules,
@@ -155,6 +157,16 @@ static int plan_once(struct patch *patch, uint64_t size, uint64_t copy_min,
 	return copies ? cut(&wide, rules, out, count) : 0;
 }
 
+/* A part size of which few enough make the whole; where not even the largest serves, less
+ * will be copied. */
+static uint64_t grow(uint64_t part_size, uint64_t size)
+{
+	while (part_size < ORIGIN_PART_SIZE_MAX &&
+	       size / part_size > ORIGIN_PART_COUNT_MAX / 4)
+		part_size *= 2;
+	return part_size;
+}
+
 int upload_plan(struct patch *patch, uint64_t size, const struct upload_rules *rules,
 		struct upload_range **out, uint32_t *count)
 {
@@ -167,10 +179,8 @@ int upload_plan(struct patch *patch, uint64_t size, const struct upload_rules *r
 	*count = 0;
 	if (copy_min > rules->part_size)
 		copy_min = rules->part_size;
-	while (size / grown.part_size > ORIGIN_PART_COUNT_MAX / 4)
-		grown.part_size *= 2;
-	while (size / grown.copy_size > ORIGIN_PART_COUNT_MAX / 4)
-		grown.copy_size *= 2;
+	grown.part_size = grow(rules->part_size, size);
+	grown.copy_size = grow(rules->copy_size, size);
 	for (;; copy_min *= 2) {
 		r = plan_once(patch, size, copy_min, &grown, out, count);
 		if (r != -EFBIG)

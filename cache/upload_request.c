@@ -2,8 +2,9 @@
 /*
  * What a worker does for one step: the requests, and whether their answers are true.
  *
- * Every byte that is sent has had its CRC-64 computed here, from the staged file, and the
- * store's own figure is compared with it, part by part and for the whole.
+ * Every byte that is sent has had its CRC-64 computed here or, of parts, by the origin as
+ * it read them; the store's own figure is compared with it, part by part and for the whole.
+ * Parts sent ahead of the end are compared with the bytes once more when these are final.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,24 +14,32 @@
 #include "cache/patch.h"
 #include "cache/stage.h"
 #include "cache/uploader_impl.h"
+#include "fs/base/cleanup.h"
 #include "fs/base/crc.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 
 #define ABANDON_MAX 64 /* forgotten uploads of one key that are removed in one go */
 
-static int body_of(struct upload_job *job, uint64_t off, uint64_t n,
-		   struct origin_body *body, uint64_t *crc)
+static struct origin_body body_of(struct upload_job *job, uint64_t off, uint64_t n)
 {
-	*body = (struct origin_body){.fd = -1, .len = n};
-	if (!job->content) {
-		body->data = job->data ? (const char *)job->data + off : "";
-		*crc = crc64(0, body->data, (size_t)n);
-		return 0;
+	struct origin_body body = {.fd = -1, .len = n};
+
+	if (job->content) {
+		body.fd = content_fd(job->content);
+		body.fd_off = off;
+	} else {
+		body.data = job->data ? (const char *)job->data + off : "";
 	}
-	body->fd = content_fd(job->content);
-	body->fd_off = off;
-	return err_trace(content_crc64(job->content, off, n, crc));
+	return body;
+}
+
+static int bytes_crc64(struct upload_job *job, uint64_t off, uint64_t n, uint64_t *crc)
+{
+	if (job->content)
+		return err_trace(content_crc64(job->content, off, n, crc));
+	*crc = crc64(0, job->data ? (const char *)job->data + off : "", (size_t)n);
+	return 0;
 }
 
 static int mismatch(struct upload_job *job, uint64_t ours, uint64_t theirs)
@@ -109,18 +118,19 @@ static int verify(struct worker *w, struct upload_job *job,
 	return r;
 }
 
-static int complete_part(struct worker *w, struct upload_job *job, uint64_t off,
-			 uint64_t n);
+static int complete_part(struct worker *w, struct upload_job *job, const char *key,
+			 uint64_t off, uint64_t n);
 
 static int do_put(struct worker *w, struct upload_job *job)
 {
 	struct origin_req req = {.op = ORIGIN_PUT, .key = job->key, .meta = job->meta};
-	int r = complete_part(w, job, 0, job->state.size);
+	int r = complete_part(w, job, job->source, 0, job->state.size);
 
 	if (r == 0)
-		r = body_of(job, 0, job->state.size, &req.body, &req.expect_crc64);
+		r = bytes_crc64(job, 0, job->state.size, &req.expect_crc64);
 	if (r < 0)
 		return r;
+	req.body = body_of(job, 0, job->state.size);
 	if (job->is_known && job->known.has_crc64 && job->known.size == job->state.size &&
 	    job->known.crc64 == req.expect_crc64) {
 		job->attr = job->known;
@@ -133,6 +143,80 @@ static int do_put(struct worker *w, struct upload_job *job)
 		return r;
 	kill_point("put.acked");
 	return verify(w, job, &req.attr, req.expect_crc64);
+}
+
+/* Known before it is sent: what the object will be, and that it was we who made it so. */
+static int note_append(struct upload_job *job, uint64_t crc)
+{
+	struct patch *patch = job->content ? content_patch(job->content) : NULL;
+	struct origin_part grown = {.size = job->state.size, .crc64 = crc};
+
+	if (!patch || !patch_is_sparse(patch))
+		return 0;
+	return job->note(job, UPLOAD_NOTE_APPEND, &grown);
+}
+
+static int do_append(struct worker *w, struct upload_job *job)
+{
+	const struct upload_state *s = &job->state;
+	struct origin_req req = {.op = ORIGIN_APPEND,
+				 .key = job->key,
+				 .off = s->append_off,
+				 .meta = job->meta,
+				 .has_expect_crc64 = true};
+	uint64_t tail = s->size - s->append_off, crc;
+	int r = bytes_crc64(job, s->append_off, tail, &crc);
+
+	if (r < 0)
+		return r;
+	req.body = body_of(job, s->append_off, tail);
+	req.expect_crc64 = crc64_combine(s->append_crc64, crc, tail);
+	r = note_append(job, req.expect_crc64);
+	if (r < 0)
+		return r;
+	kill_point("append.before");
+	r = upload_call(w, &req);
+	if (r < 0)
+		return r;
+	kill_point("append.acked");
+	r = verify(w, job, &req.attr, req.expect_crc64);
+	job->attr.is_appendable = true;
+	return r;
+}
+
+/* The object has another length than the append was for. Is it what an earlier append of
+ * ours made of it? 0: all of the content. UPLOAD_PREFIX: a part of it. -ESTALE: no. */
+static int check_appended(struct worker *w, struct upload_job *job,
+			  struct origin_part *prefix)
+{
+	const struct upload_state *s = &job->state;
+	struct origin_req req = {.op = ORIGIN_STAT, .key = job->key};
+	uint64_t crc = 0, size;
+	int r = upload_call(w, &req);
+
+	if (r == -ENOENT)
+		return -ESTALE;
+	if (r < 0)
+		return r;
+	size = req.attr.size;
+	if (size > s->size || size < s->append_off ||
+	    (size == s->append_off && !s->only_check))
+		return -ESTALE;
+	if (!req.attr.has_crc64) {
+		r = read_crc64(w, job, req.attr.etag, &req.attr.crc64);
+		req.attr.has_crc64 = true;
+	}
+	if (r == 0 && size > s->append_off)
+		r = bytes_crc64(job, s->append_off, size - s->append_off, &crc);
+	if (r < 0)
+		return r;
+	crc = crc64_combine(s->append_crc64, crc, size - s->append_off);
+	if (crc != req.attr.crc64)
+		return -ESTALE;
+	*prefix = (struct origin_part){.size = size, .crc64 = crc};
+	job->attr = req.attr;
+	job->attr.is_appendable = true;
+	return size == s->size ? 0 : UPLOAD_PREFIX;
 }
 
 static int do_begin(struct worker *w, struct upload_job *job, char *upload_id)
@@ -162,8 +246,10 @@ static int call_arg(void *worker, struct origin_req *req)
 	return upload_call(worker, req);
 }
 
-static int lost_source(struct upload_job *job, struct patch *patch)
+static int lost_source(struct upload_job *job, const char *key)
 {
+	struct patch *patch = content_patch(job->content);
+
 	/* All bytes are here: the next attempt does without. */
 	if (!patch_is_sparse(patch))
 		patch_forget(patch);
@@ -171,7 +257,7 @@ static int lost_source(struct upload_job *job, struct patch *patch)
 		       "%s was replaced or removed by others while it was being changed "
 		       "here: what was written stays staged; write the file anew, or "
 		       "remove it",
-		       job->source);
+		       key);
 }
 
 /* The object to copy from is not the one we know. Ours in another shape (its attributes
@@ -189,7 +275,7 @@ static int find_source(struct worker *w, struct upload_job *job,
 		return 0;
 	if (r < 0 || !object->has_crc64 || !req.attr.has_crc64 ||
 	    req.attr.crc64 != object->crc64 || req.attr.size != object->size)
-		return lost_source(job, content_patch(job->content));
+		return lost_source(job, job->source);
 	memcpy(etag, req.attr.etag, ORIGIN_ETAG_MAX);
 	return 0;
 }
@@ -228,18 +314,17 @@ static int copy_part(struct worker *w, struct upload_job *job, uint32_t number,
 	return job->note(job, UPLOAD_NOTE_PART, part);
 }
 
-/* Bytes of the object between changed ones come home and go out again. */
-static int complete_part(struct worker *w, struct upload_job *job, uint64_t off,
-			 uint64_t n)
+/* Bytes between changed ones come home, from the object at `key`, and go out again. */
+static int complete_part(struct worker *w, struct upload_job *job, const char *key,
+			 uint64_t off, uint64_t n)
 {
 	struct patch *patch = job->content ? content_patch(job->content) : NULL;
 	int r;
 
 	if (!patch || !patch_is_sparse(patch))
 		return 0;
-	r = patch_fetch(patch, content_fd(job->content), job->source, off, off + n,
-			call_arg, w);
-	return r == -ESTALE || r == -ENOENT ? lost_source(job, patch) : r;
+	r = patch_fetch(patch, content_fd(job->content), key, off, off + n, call_arg, w);
+	return r == -ESTALE || r == -ENOENT ? lost_source(job, key) : r;
 }
 
 static int send_part(struct worker *w, struct upload_job *job, uint32_t number,
@@ -248,30 +333,28 @@ static int send_part(struct worker *w, struct upload_job *job, uint32_t number,
 	struct origin_req req = {.op = ORIGIN_MULTI_PART,
 				 .key = job->key,
 				 .part = number,
-				 .upload_id = job->state.upload_id};
+				 .upload_id = job->state.upload_id,
+				 .background = job->state.ahead};
 	const struct origin_part *claim = upload_part_claim(&job->state, number);
 	uint64_t crc, n;
 	int r;
 
 	upload_part_range(&job->state, number, &req.off, &n);
-	r = complete_part(w, job, req.off, n);
-	if (r == 0)
-		r = body_of(job, req.off, n, &req.body, &crc);
+	r = complete_part(w, job, job->source, req.off, n);
+	if (r == 0 && claim)
+		r = bytes_crc64(job, req.off, n, &crc);
 	if (r < 0)
 		return r;
 	if (claim && claim->crc64 == crc) {
 		*part = *claim;
 		return 0;
 	}
+	req.body = body_of(job, req.off, n);
 	kill_point("multi.part.before");
 	r = upload_call(w, &req);
 	if (r < 0)
 		return r;
 	kill_point("multi.part.acked");
-	/* Ahead of the end the bytes may change while they are sent; at the end they are
-	 * compared with what the store says it got. */
-	if (req.part_result.crc64 != crc && !job->state.ahead)
-		return mismatch(job, crc, req.part_result.crc64);
 	*part = req.part_result;
 	part->number = number;
 	part->size = n;
@@ -286,6 +369,11 @@ static int do_part(struct worker *w, struct upload_job *job, uint32_t number,
 						       : send_part(w, job, number, part);
 }
 
+static bool is_sparse(const struct upload_job *job)
+{
+	return job->content && content_is_sparse(job->content);
+}
+
 static int do_end(struct worker *w, struct upload_job *job)
 {
 	struct origin_req req = {.op = ORIGIN_MULTI_END,
@@ -297,8 +385,9 @@ static int do_end(struct worker *w, struct upload_job *job)
 	int r = 0;
 
 	req.has_expect_crc64 = upload_whole_crc64(&job->state, &req.expect_crc64);
-	/* If the answer is lost, the object that the parts were copied from may be gone. */
-	if (job->state.ranges && !job->state.only_end)
+	/* If the answer is lost, the object that the parts were copied from, or that their
+	 * bytes came from, may be gone. */
+	if (!job->state.only_end && (job->state.ranges || is_sparse(job)))
 		r = job->note(job, UPLOAD_NOTE_END, NULL);
 	if (r < 0)
 		return r;
@@ -317,29 +406,64 @@ static int do_end(struct worker *w, struct upload_job *job)
 
 /* A lost answer to END, and nothing is known of the whole but the sizes: the origin, which
  * knows the parts, has said no. */
-static int do_check(struct worker *w, struct upload_job *job)
+static int do_check(struct worker *w, struct upload_job *job, struct origin_part *prefix)
 {
 	uint64_t crc;
 
+	if (job->state.append)
+		return check_appended(w, job, prefix);
 	return upload_whole_crc64(&job->state, &crc) ? check_stored(w, job, crc)
 						     : -ENOENT;
 }
 
-/* Writers were out of sight: does the content still start with the object? */
-static int do_prove(struct upload_job *job)
+/* The last bytes of the object were written again, perhaps with what they were (the kernel
+ * writes whole pages): they are fetched. */
+static int prove_end(struct worker *w, struct upload_job *job)
 {
-	struct patch *patch = content_patch(job->content);
 	const struct patch_object *object = &job->state.object;
-	uint64_t crc;
-	int r = content_crc64(job->content, 0, object->size, &crc);
+	uint64_t off = job->state.prove_off, n = object->size - off, ours, theirs = 0;
+	struct origin_req req = {.op = ORIGIN_GET,
+				 .key = job->key,
+				 .off = off,
+				 .len = n,
+				 .if_match = object->etag,
+				 .sink = crc_sink,
+				 .sink_arg = &theirs};
+	int r = complete_part(w, job, job->key, off, n);
 
+	if (r == 0)
+		r = bytes_crc64(job, off, n, &ours);
+	if (r == 0)
+		r = upload_call(w, &req);
 	if (r < 0)
 		return err_trace(r);
-	if (!object->has_crc64 || crc != object->crc64) {
-		patch_forget(patch);
+	/* Not -ESTALE: what is elsewhere need not come home to be sent in parts. */
+	return ours == theirs ? 0 : err_origin(-EINVAL);
+}
+
+/* Writers were out of sight: does the content still start with the object? */
+static int do_prove(struct worker *w, struct upload_job *job)
+{
+	struct patch *patch = job->content ? content_patch(job->content) : NULL;
+	const struct patch_object *object = &job->state.object;
+	uint64_t crc = 0;
+	bool starts;
+	int r;
+
+	if (patch && patch_is_sparse(patch))
+		return err_trace(prove_end(w, job));
+	/* The file may have been cut while the object landed: it is shorter then. */
+	starts = object->has_crc64 && object->size <= job->state.size;
+	r = starts ? bytes_crc64(job, 0, object->size, &crc) : 0;
+	if (r < 0)
+		return err_trace(r);
+	if (!starts || crc != object->crc64) {
+		if (patch)
+			patch_forget(patch);
 		return err_origin(-ESTALE);
 	}
-	patch_prove(patch);
+	if (patch)
+		patch_prove(patch);
 	if (!job->is_known || object->size != job->state.size ||
 	    strcmp(job->known.etag, object->etag) != 0)
 		return 0;
@@ -378,10 +502,13 @@ void upload_do_action(struct worker *w, struct upload_job *job, enum upload_acti
 		r = do_end(w, job);
 		break;
 	case UPLOAD_CHECK:
-		r = do_check(w, job);
+		r = do_check(w, job, &part);
 		break;
 	case UPLOAD_PROVE:
-		r = do_prove(job);
+		r = do_prove(w, job);
+		break;
+	case UPLOAD_APPEND:
+		r = do_append(w, job);
 		break;
 	default:
 		r = do_abort(w, job, job->state.upload_id);
@@ -440,8 +567,10 @@ static int do_fill(struct worker *w, struct upload_job *job)
 
 	if (r == 0)
 		r = content_sync(job->content);
-	if (r == 0)
+	if (r == 0) {
 		patch_whole(patch);
+		kill_point("fill.done");
+	}
 	return r;
 }
 
@@ -485,15 +614,15 @@ static int abandon_forgotten(struct worker *w, struct upload_job *job)
 
 int upload_do_request(struct worker *w, struct upload_job *job)
 {
-	struct origin_req req = {.op = ORIGIN_DELETE, .key = job->key};
+	struct origin_req req = {.op = ORIGIN_COPY,
+				 .key = job->key,
+				 .source = job->source,
+				 .if_match = job->if_match,
+				 .meta = job->meta};
 	int r;
 
 	switch (job->kind) {
 	case UPLOAD_COPY:
-		req.op = ORIGIN_COPY;
-		req.source = job->source;
-		req.if_match = job->if_match;
-		req.meta = job->meta;
 		kill_point("copy.before");
 		r = upload_call(w, &req);
 		kill_point("copy.acked");
@@ -503,13 +632,52 @@ int upload_do_request(struct worker *w, struct upload_job *job)
 		return do_fetch(w, job);
 	case UPLOAD_FILL:
 		return do_fill(w, job);
-	case UPLOAD_ABANDON:
+	default:
 		return job->state.upload_id[0] ? do_abort(w, job, job->state.upload_id)
 					       : abandon_forgotten(w, job);
-	default:
-		kill_point("delete.before");
-		r = upload_call(w, &req);
-		kill_point("delete.acked");
-		return r;
+	}
+}
+
+/* What a failure leaves open is asked for again, gone or not: that is success too. */
+static void delete_many(struct worker *w, struct upload_job *jobs, size_t count,
+			struct origin_req *req)
+{
+	_cleanup_(freep) const char **keys = calloc(count, sizeof(*keys));
+	_cleanup_(freep) bool *gone = calloc(count, sizeof(*gone));
+	size_t i = 0;
+	int r;
+
+	if (!keys || !gone)
+		return;
+	for (struct upload_job *job = jobs; job; job = job->next)
+		keys[i++] = job->key;
+	req->op = ORIGIN_DELETE_MANY;
+	req->keys = keys;
+	req->key_count = count;
+	req->keys_gone = gone;
+	r = upload_call(w, req);
+	i = 0;
+	for (struct upload_job *job = jobs; job; job = job->next)
+		job->result = gone[i++] ? 0 : r;
+}
+
+void upload_do_deletes(struct worker *w, struct upload_job *jobs)
+{
+	struct origin_req req = {.op = ORIGIN_DELETE, .key = jobs->key};
+	size_t count = 0;
+
+	for (struct upload_job *job = jobs; job; job = job->next) {
+		job->result = -ENOMEM;
+		count++;
+	}
+	kill_point("delete.before");
+	if (count > 1)
+		delete_many(w, jobs, count, &req);
+	else
+		jobs->result = upload_call(w, &req);
+	kill_point("delete.acked");
+	for (struct upload_job *job = jobs; job; job = job->next) {
+		if (job->result < 0)
+			job->why = req.why;
 	}
 }

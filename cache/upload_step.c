@@ -11,7 +11,8 @@
 #include "fs/base/crc.h"
 
 static const char *const action_names[] = {
-	"wait", "put", "begin", "part", "end", "check", "abort", "prove", "done",
+	"wait",  "put",   "begin", "part",   "end",
+	"check", "abort", "prove", "append", "done",
 };
 static_assert(sizeof(action_names) / sizeof(*action_names) == UPLOAD_ACTION_N,
 	      "upload actions");
@@ -34,14 +35,13 @@ static int make_parts(struct upload_state *s, uint32_t count)
 
 int upload_state_init(struct upload_state *s, uint64_t size, uint64_t part_size)
 {
-	*s = (struct upload_state){
-		.size = size, .part_size = part_size, .first_part_size = part_size};
-	if (part_size == 0 || size <= part_size)
+	*s = (struct upload_state){.size = size};
+	if (part_size == 0)
 		return 0;
-	while ((size + s->part_size - 1) / s->part_size > ORIGIN_PART_COUNT_MAX)
-		s->part_size *= 2;
-	return err_trace(
-		make_parts(s, (uint32_t)((size + s->part_size - 1) / s->part_size)));
+	upload_schedule_init(&s->schedule, size, part_size);
+	if (size <= part_size)
+		return 0;
+	return err_trace(make_parts(s, s->schedule.count));
 }
 
 int upload_state_plan(struct upload_state *s, struct upload_range *ranges, uint32_t count,
@@ -54,11 +54,11 @@ int upload_state_plan(struct upload_state *s, struct upload_range *ranges, uint3
 	return err_trace(make_parts(s, count));
 }
 
-/* Equal parts after all. */
+/* Everything is sent after all. */
 static int unplan(struct upload_state *s)
 {
 	struct upload_state fresh;
-	int r = upload_state_init(&fresh, s->size, s->first_part_size);
+	int r = upload_state_init(&fresh, s->size, s->schedule.first_size);
 
 	if (r < 0)
 		return err_trace(r);
@@ -67,6 +67,27 @@ static int unplan(struct upload_state *s)
 	upload_state_fini(s);
 	*s = fresh;
 	return 0;
+}
+
+void upload_state_append(struct upload_state *s, const struct patch_object *object,
+			 uint64_t prove_off)
+{
+	upload_state_fini(s);
+	s->append = true;
+	s->append_off = object->size;
+	s->append_crc64 = object->crc64;
+	s->object = *object;
+	s->prove_off = prove_off;
+	s->prove = prove_off < object->size;
+}
+
+void upload_state_init_check(struct upload_state *s, uint64_t size, uint64_t crc64)
+{
+	*s = (struct upload_state){.size = size,
+				   .append = true,
+				   .append_off = size,
+				   .append_crc64 = crc64,
+				   .only_check = true};
 }
 
 int upload_state_init_end(struct upload_state *s, uint64_t size, const char *upload_id,
@@ -177,8 +198,20 @@ void upload_part_range(const struct upload_state *s, uint32_t part, uint64_t *of
 		*n = s->ranges[part - 1].size;
 		return;
 	}
-	*off = (uint64_t)(part - 1) * s->part_size;
-	*n = s->size - *off < s->part_size ? s->size - *off : s->part_size;
+	upload_schedule_range(&s->schedule, part, off, n);
+}
+
+uint64_t upload_sent_bytes(const struct upload_state *s)
+{
+	uint64_t bytes = 0, off, n;
+
+	for (uint32_t i = 0; i < s->part_count; i++) {
+		if (s->part_state[i] == PART_TODO)
+			continue;
+		upload_part_range(s, i + 1, &off, &n);
+		bytes += n;
+	}
+	return bytes;
 }
 
 bool upload_part_copied(const struct upload_state *s, uint32_t part)
@@ -236,7 +269,7 @@ static enum upload_action next_part(struct upload_state *s, uint32_t *part)
 		return UPLOAD_WAIT;
 	while (s->next < s->part_count && s->part_state[s->next] > PART_CLAIMED)
 		s->next++;
-	if (s->next < s->part_count) {
+	if (s->next < s->part_count && !s->stopped) {
 		s->part_state[s->next] = PART_FLYING;
 		s->flying++;
 		*part = ++s->next;
@@ -244,11 +277,11 @@ static enum upload_action next_part(struct upload_state *s, uint32_t *part)
 	}
 	if (s->flying > 0)
 		return UPLOAD_WAIT;
-	check(s->sent == s->part_count);
 	if (s->ahead) {
 		s->phase = PHASE_DONE;
 		return UPLOAD_DONE;
 	}
+	check(s->sent == s->part_count);
 	s->phase = PHASE_END;
 	return ask(s, UPLOAD_END);
 }
@@ -257,8 +290,12 @@ enum upload_action upload_next(struct upload_state *s, uint32_t *part)
 {
 	switch (s->phase) {
 	case PHASE_START:
-		if (s->prove)
+		if (s->stopped)
+			s->phase = PHASE_DONE;
+		else if (s->prove)
 			s->phase = PHASE_PROVE;
+		else if (s->append)
+			s->phase = s->only_check ? PHASE_CHECK : PHASE_APPEND;
 		else if (s->part_count == 0)
 			s->phase = PHASE_PUT;
 		else
@@ -267,7 +304,9 @@ enum upload_action upload_next(struct upload_state *s, uint32_t *part)
 	case PHASE_PUT:
 		return ask(s, UPLOAD_PUT);
 	case PHASE_BEGIN:
-		return ask(s, UPLOAD_BEGIN);
+		if (s->stopped && !s->asked)
+			s->phase = PHASE_DONE;
+		return s->phase == PHASE_DONE ? UPLOAD_DONE : ask(s, UPLOAD_BEGIN);
 	case PHASE_PARTS:
 		return next_part(s, part);
 	case PHASE_END:
@@ -276,6 +315,8 @@ enum upload_action upload_next(struct upload_state *s, uint32_t *part)
 		return ask(s, UPLOAD_CHECK);
 	case PHASE_PROVE:
 		return ask(s, UPLOAD_PROVE);
+	case PHASE_APPEND:
+		return ask(s, UPLOAD_APPEND);
 	case PHASE_ABORT:
 		/* No part flies: one that lands behind the abort would stay for ever. */
 		return ask(s, UPLOAD_ABORT);
@@ -351,6 +392,34 @@ static void end_landed(struct upload_state *s, int result)
 	go(s, PHASE_CHECK);
 }
 
+/* The length is the token: an append at another one changed nothing, and what is there may
+ * be an earlier one of ours. */
+static void append_landed(struct upload_state *s, int result)
+{
+	if (result == 0)
+		s->cancelled = false;
+	if (result == -ESTALE && !s->cancelled)
+		go(s, PHASE_CHECK);
+	else
+		finish(s, result);
+}
+
+static void append_check_landed(struct upload_state *s, int result,
+				const struct origin_part *part)
+{
+	if (result == 0)
+		s->cancelled = false;
+	if (result != UPLOAD_PREFIX || s->cancelled) {
+		finish(s, result == UPLOAD_PREFIX ? 0 : result);
+		return;
+	}
+	/* Never back: each round trip ends nearer to the end. */
+	check(part->size > s->append_off && part->size < s->size);
+	s->append_off = part->size;
+	s->append_crc64 = part->crc64;
+	go(s, PHASE_APPEND);
+}
+
 static void check_landed(struct upload_state *s, int result)
 {
 	if (result == 0) {
@@ -402,7 +471,13 @@ void upload_landed(struct upload_state *s, enum upload_action action, int result
 		end_landed(s, result);
 		break;
 	case UPLOAD_CHECK:
-		check_landed(s, result);
+		if (s->append)
+			append_check_landed(s, result, part);
+		else
+			check_landed(s, result);
+		break;
+	case UPLOAD_APPEND:
+		append_landed(s, result);
 		break;
 	case UPLOAD_PROVE:
 		prove_landed(s, result);
@@ -427,4 +502,10 @@ void upload_cancel(struct upload_state *s)
 		finish(s, -ECANCELED);
 	else if (s->phase == PHASE_PARTS)
 		s->result = -ECANCELED;
+}
+
+void upload_stop(struct upload_state *s)
+{
+	check(s->ahead);
+	s->stopped = true;
 }

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fs/base/check.h"
 
@@ -70,6 +71,8 @@ static struct upload_job *take_locked(struct uploader *u, enum upload_action *ac
 			if (job->working > 0)
 				continue;
 			*action = UPLOAD_WAIT;
+		} else if (job->state.ahead && u->ahead >= u->ahead_max) {
+			break;
 		} else {
 			*action = upload_next(&job->state, part);
 			if (*action == UPLOAD_WAIT ||
@@ -77,9 +80,30 @@ static struct upload_job *take_locked(struct uploader *u, enum upload_action *ac
 				continue;
 		}
 		job->working++;
+		u->ahead += job->state.ahead;
 		return job;
 	}
 	return NULL;
+}
+
+/* The deletes that wait behind this one come along. */
+static void gather_locked(struct uploader *u, struct upload_job *job)
+{
+	struct list *it = &job->queued;
+	size_t count = 1;
+
+	while (!job->alone && count < ORIGIN_KEY_COUNT_MAX &&
+	       (it = it->next) != &u->jobs) {
+		struct upload_job *other = container_of(it, struct upload_job, queued);
+
+		if (other->kind != UPLOAD_DELETE || other->working > 0 || other->alone ||
+		    other->cancelled)
+			continue;
+		other->working++;
+		other->next = job->next;
+		job->next = other;
+		count++;
+	}
 }
 
 /* Drops the lock around the owner's callback. */
@@ -92,6 +116,26 @@ static void finish_locked(struct uploader *u, struct upload_job *job, int result
 	lock_take(&u->lock);
 }
 
+static void delete_locked(struct worker *w, struct upload_job *jobs)
+{
+	struct uploader *u = w->uploader;
+
+	w->job = jobs;
+	gather_locked(u, jobs);
+	lock_drop(&u->lock);
+	upload_do_deletes(w, jobs);
+	lock_take(&u->lock);
+	while (jobs) {
+		struct upload_job *job = jobs;
+
+		jobs = job->next;
+		job->working--;
+		finish_locked(u, job, job->result);
+	}
+	if (u->stopping)
+		pthread_cond_broadcast(&u->cond);
+}
+
 static void work_locked(struct worker *w, struct upload_job *job,
 			enum upload_action action, uint32_t part)
 {
@@ -102,6 +146,7 @@ static void work_locked(struct worker *w, struct upload_job *job,
 	w->job = job;
 	if (action == UPLOAD_DONE) {
 		job->working--;
+		u->ahead -= job->state.ahead;
 		check(job->working == 0);
 		finish_locked(u, job, job->state.result);
 		return;
@@ -115,6 +160,7 @@ static void work_locked(struct worker *w, struct upload_job *job,
 		r = upload_do_request(w, job);
 	lock_take(&u->lock);
 	job->working--;
+	u->ahead -= job->state.ahead;
 	if (job->kind != UPLOAD_CONTENT)
 		finish_locked(u, job, r);
 	/* Landing may have set free what the others wait for. */
@@ -134,10 +180,12 @@ static void *worker_main(void *arg)
 		uint32_t part = 0;
 		struct upload_job *job = take_locked(u, &action, &part);
 
-		if (job) {
+		if (job && job->kind == UPLOAD_DELETE)
+			delete_locked(w, job);
+		else if (job)
 			work_locked(w, job, action, part);
+		if (job)
 			continue;
-		}
 		if (u->stopping && list_empty(&u->jobs))
 			break;
 		lock_wait(&u->lock, &u->cond, UINT64_MAX);
@@ -166,6 +214,17 @@ static int start_workers(struct uploader *u, uint32_t count)
 	return r < 0 ? err_origin(r) : 0;
 }
 
+/* Some are left to what is pending, and half of the cores to who writes the file. */
+static uint32_t ahead_max(uint32_t count)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+
+	count -= count / 4;
+	if (cores < 1)
+		cores = 1;
+	return (unsigned long)cores < count ? (uint32_t)cores : count;
+}
+
 int uploader_new(const struct uploader_config *config, struct uploader **out)
 {
 	uint32_t count = config->parallel < WORKERS_MAX ? config->parallel : WORKERS_MAX;
@@ -175,6 +234,7 @@ int uploader_new(const struct uploader_config *config, struct uploader **out)
 	if (!u)
 		return err_origin(-ENOMEM);
 	u->origin = config->origin;
+	u->ahead_max = ahead_max(count);
 	u->workers = calloc(count, sizeof(*u->workers));
 	if (!u->workers) {
 		free(u);
@@ -217,23 +277,46 @@ struct uploader *uploader_free(struct uploader *u)
 	return NULL;
 }
 
-void uploader_submit(struct uploader *u, struct upload_job *job)
+/* What the job comes behind. */
+static struct list *place_of(struct uploader *u, const struct upload_job *job)
+{
+	struct list *it;
+
+	for (it = u->jobs.prev; it != &u->jobs; it = it->prev) {
+		const struct upload_job *other =
+			container_of(it, struct upload_job, queued);
+
+		if (!other->state.ahead || (job->state.ahead && other->rank < job->rank))
+			break;
+	}
+	return it;
+}
+
+void uploader_submit(struct uploader *u, struct upload_job *jobs)
 {
 	lock_scope(&u->lock);
-	job->working = 0;
-	job->cancelled = false;
-	job->why.text[0] = '\0';
-	list_push_back(&u->jobs, &job->queued);
-	/* One worker; the first to find more to do than it can do itself wakes the next. */
-	pthread_cond_signal(&u->cond);
+	while (jobs) {
+		struct upload_job *job = jobs;
+
+		jobs = job->next;
+		job->next = NULL;
+		job->working = 0;
+		job->cancelled = false;
+		job->why.text[0] = '\0';
+		list_insert(place_of(u, job), &job->queued);
+		/* One worker each; the first to find more to do than it can do itself wakes
+		 * the next. */
+		pthread_cond_signal(&u->cond);
+	}
 }
 
 /* What was sent may be carried out although nobody waits for the answer, behind whatever
- * is sent next for the key: the answer decides. */
+ * is sent next for the key, or looked for: the answer decides. */
 static bool may_land_late(const struct origin_req *req)
 {
 	return req->op == ORIGIN_PUT || req->op == ORIGIN_APPEND ||
-	       req->op == ORIGIN_COPY || req->op == ORIGIN_MULTI_END;
+	       req->op == ORIGIN_COPY || req->op == ORIGIN_MULTI_BEGIN ||
+	       req->op == ORIGIN_MULTI_END;
 }
 
 void uploader_cancel(struct uploader *u, struct upload_job *job)
@@ -249,6 +332,19 @@ void uploader_cancel(struct uploader *u, struct upload_job *job)
 			origin_cancel(u->origin, w->req);
 	}
 	pthread_cond_broadcast(&u->cond);
+}
+
+void uploader_stop(struct uploader *u, struct upload_job *job)
+{
+	lock_scope(&u->lock);
+	upload_stop(&job->state);
+	pthread_cond_broadcast(&u->cond);
+}
+
+uint64_t uploader_sent(struct uploader *u, const struct upload_job *job)
+{
+	lock_scope(&u->lock);
+	return upload_sent_bytes(&job->state);
 }
 
 uint64_t uploader_bytes_flying(struct uploader *u)

@@ -19,7 +19,9 @@ struct uploader {
 	struct origin *origin;
 	struct lock lock;    /* all below */
 	pthread_cond_t cond; /* a job has something to do, or stop */
-	struct list jobs;    /* oldest first */
+	struct list jobs;    /* oldest first, behind them those ahead, by rank */
+	uint32_t ahead;      /* workers on jobs ahead … */
+	uint32_t ahead_max;  /* … and how many may be */
 	bool stopping;
 	uint32_t worker_count;
 	struct worker *workers;
@@ -34,3 +36,5 @@ void upload_do_action(struct worker *w, struct upload_job *job, enum upload_acti
 		      uint32_t part);
 /* The kinds that are one request. */
 int upload_do_request(struct worker *w, struct upload_job *job);
+/* Deletes linked by `next`, at most ORIGIN_KEY_COUNT_MAX; job->result says how each went. */
+void upload_do_deletes(struct worker *w, struct upload_job *jobs);

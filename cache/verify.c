@@ -11,6 +11,7 @@
 #include "cache/disk.h"
 #include "cache/object.h"
 #include "cache/state.h"
+#include "fs/base/crc.h"
 #include "fs/base/err.h"
 #include "fs/base/log.h"
 
@@ -54,8 +55,12 @@ static bool drop_locked(struct object *o, struct datafile *file, uint64_t page)
 		return false;
 	if (datafile_store(file, page, 1, &none) == 0)
 		disk_release(o->cache->disk, PAGE_BYTES);
+	/* The next process must not take our word for what comes in its place. */
+	if (datafile_sealed(file) && datafile_unseal(file) < 0)
+		log_warn("cache map not unsealed key=%s", ident_key(o->ident));
 	o->checked -= block_drop(b, at, 1);
 	o->whole = false;
+	proof_lose_locked(o, page / BLOCK_PAGES);
 	return true;
 }
 
@@ -100,8 +105,10 @@ int verify_read(struct object *o, struct datafile *file, uint64_t off, void *p,
 	uint32_t count = (n + PAGE_BYTES - 1) / PAGE_BYTES, fresh;
 	uint64_t first = off >> PAGE_SHIFT;
 	uint32_t records[BLOCK_PAGES];
+	bool right = true;
 	struct block *b;
 	ssize_t got;
+	uint64_t crc;
 	int r;
 
 	got = datafile_read(file, off, p, n, nowait);
@@ -117,10 +124,19 @@ int verify_read(struct object *o, struct datafile *file, uint64_t off, void *p,
 	if ((uint32_t)got < n && *good == (uint32_t)got)
 		drop_page(o, file, first + (*good >> PAGE_SHIFT));
 	fresh = (*good + PAGE_BYTES - 1) / PAGE_BYTES;
+	crc = crc64(0, p, *good);
 	lock_take(&o->lock);
 	b = object_block_locked(o, off >> BLOCK_SHIFT);
-	if (b && o->nonce == file->nonce)
+	if (b && o->nonce == file->nonce) {
 		o->checked += block_mark(b, first % BLOCK_PAGES, fresh);
+		/* Where the verdict is known these pages were part of it. */
+		if (*good && !o->proof.right)
+			right = proof_add_locked(o, off, p, *good, crc);
+	}
 	lock_drop(&o->lock);
+	if (!right) {
+		proof_clear(o);
+		*good = 0;
+	}
 	return 0;
 }

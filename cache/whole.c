@@ -10,7 +10,6 @@
 #include "cache/state.h"
 #include "cache/verify.h"
 #include "fs/base/clock.h"
-#include "fs/base/crc.h"
 #include "fs/base/err.h"
 #include "fs/base/log.h"
 #include "fs/base/worker.h"
@@ -23,44 +22,25 @@ enum whole_condition {
 	WHOLE_E_LATE
 };
 
-static uint32_t block_len(const struct object *o, uint64_t block)
+/* Reads a block to see its pages' checksums, and to have it summed. */
+static int read_block(struct object *o, struct datafile *file, uint64_t block)
 {
-	uint64_t rest = o->size - (block << BLOCK_SHIFT);
-
-	return rest < BLOCK_BYTES ? (uint32_t)rest : BLOCK_BYTES;
-}
-
-/* Reads a block to see its pages' checksums and, when wanted, its CRC-64. */
-static int read_block(struct object *o, struct datafile *file, uint64_t block, bool sum)
-{
-	uint32_t n = block_len(o, block), good;
+	uint32_t n = object_block_len(o, block), good;
 	void *data;
 	int r = budget_take(o->cache->budget, n, NULL, &data);
 
 	if (r < 0)
 		return err_trace(r);
 	r = verify_read(o, file, block << BLOCK_SHIFT, data, n, false, &good);
-	if (r == 0 && good == n && sum) {
-		uint64_t crc = crc64(0, data, n);
-		struct block *b;
-
-		lock_take(&o->lock);
-		b = object_block_locked(o, block);
-		if (b && o->nonce == file->nonce) {
-			b->crc64 = crc;
-			b->has_crc64 = true;
-		}
-		lock_drop(&o->lock);
-	}
 	budget_give(o->cache->budget, data, n);
 	return r == 0 && good == n ? 0 : WHOLE_E_NOT;
 }
 
-/* Makes sure of one block; adds its CRC-64 to the object's when `combine`. */
-static int settle_block(struct object *o, struct datafile *file, uint64_t block,
-			bool combine, uint64_t *crc)
+/* Makes sure of one block, and of its sum where the verdict is open. */
+static int settle_block(struct object *o, struct datafile *file, uint64_t block)
 {
-	uint32_t n = block_len(o, block), pages = (n + PAGE_BYTES - 1) / PAGE_BYTES, end;
+	uint32_t n = object_block_len(o, block),
+		 pages = (n + PAGE_BYTES - 1) / PAGE_BYTES, end;
 	bool settled;
 	struct block *b;
 	int r;
@@ -70,58 +50,40 @@ static int settle_block(struct object *o, struct datafile *file, uint64_t block,
 		b = object_block_locked(o, block);
 		settled = b && o->nonce == file->nonce &&
 			  block_run(b, 0, pages, &end) == BLOCK_CHECKED && end == pages &&
-			  (b->has_crc64 || !combine);
-		if (settled && combine)
-			*crc = crc64_combine(*crc, b->crc64, n);
+			  (b->has_crc64 || !o->has_crc64 || o->proof.right);
 		lock_drop(&o->lock);
 		if (settled)
 			return 0;
 		r = object_load(o, block);
 		if (r == 0)
-			r = read_block(o, file, block, combine);
+			r = read_block(o, file, block);
 		if (r != 0)
 			return err_trace(r);
 	}
 	return WHOLE_E_NOT;
 }
 
-static void drop_wrong(struct object *o, struct datafile *file)
-{
-	cache_count(&o->cache->count.crc_mismatches, 1);
-	log_warn("object fails its checksum, dropped key=%s", ident_key(o->ident));
-	lock_take(&o->lock);
-	o->failures++;
-	lock_drop(&o->lock);
-	verify_drop_file(o, file);
-}
-
 /* WHOLE_E_LATE: `until_ms` came before the end. */
 static int find_out(struct object *o, struct datafile *file, uint64_t until_ms)
 {
-	bool sealed = datafile_sealed(file), combine;
-	uint64_t crc = 0, wanted;
+	bool right;
 	int r = 0;
 
-	lock_take(&o->lock);
-	/* A seal says that these very pages have passed before. */
-	combine = o->has_crc64 && !sealed;
-	wanted = o->crc64;
-	lock_drop(&o->lock);
 	for (uint64_t i = 0; i < o->block_count && r == 0; i++) {
-		r = settle_block(o, file, i, combine, &crc);
+		r = settle_block(o, file, i);
 		if (r == 0 && clock_mono_ms() > until_ms)
 			r = WHOLE_E_LATE;
 	}
 	if (r != 0)
 		return r;
-	if (combine && crc != wanted) {
-		drop_wrong(o, file);
-		return WHOLE_E_NOT;
-	}
-	if (!sealed && datafile_seal(file) < 0)
+	lock_take(&o->lock);
+	right = o->proof.right || !o->has_crc64;
+	lock_drop(&o->lock);
+	if (!right || (!datafile_sealed(file) && datafile_seal(file) < 0))
 		return WHOLE_E_NOT;
 	lock_take(&o->lock);
-	if (o->nonce == file->nonce && o->checked == o->pages) {
+	if (o->nonce == file->nonce && o->checked == o->pages &&
+	    (o->proof.right || !o->has_crc64)) {
 		o->whole = true;
 		o->failures = 0;
 	}
@@ -139,6 +101,7 @@ static void settled(struct object *o)
 	lock_take(&c->whole_lock);
 	pthread_cond_broadcast(&c->whole_settled);
 	lock_drop(&c->whole_lock);
+	news_tell(&c->news);
 }
 
 /* Leaves the next process a note that it need not look again. */

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether an object is whole: every page on disk and checked, and the whole of it right by
- * the store's CRC-64 (combined from its blocks) where the store gives one. Only then may
- * the kernel read the file without us.
+ * Whether an object is whole: every page on disk and checked, and the verdict on it right
+ * (proof.h) where the store gives a CRC-64. Only then may the kernel read the file without
+ * us.
  *
  * Checked by this process, that is, or by another one that has marked the file since it
  * was last written to (datafile_mark()).
- *
- * An object that fails the store's CRC-64 is dropped and fetched again; after
- * OBJECT_FAILURES_MAX times its reads fail.
  */
 #pragma once
 

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 struct client;
@@ -22,8 +23,9 @@ int client_open_socket(const char *run_dir, const char *name, struct client **ou
 struct client *client_close(struct client *c); /* takes NULL, returns NULL */
 pid_t client_peer(const struct client *c);     /* 0: unknown */
 
-/* timeout_ms UINT64_MAX: none. */
-int client_send(struct client *c, const char *command, uint64_t timeout_ms);
+/* timeout_ms UINT64_MAX: none. `files`: the receipt shall name them (client_files()). Also 0
+ * when the other end is gone: reading tells. */
+int client_send(struct client *c, const char *command, uint64_t timeout_ms, bool files);
 
 /* A request as JSON text, with a descriptor (borrowed; -1: none). */
 int client_send_json(struct client *c, const char *request, int fd);
@@ -35,3 +37,15 @@ int client_read(struct client *c, uint64_t silence_ms, json_t **out);
 /* Reads progress until the result; draws it when standard error is a terminal and `quiet`
  * is not set. *result is the caller's. Errors as client_read(). */
 int client_follow(struct client *c, bool quiet, json_t **result);
+
+/* The elements of the receipt's member "files", the client's. NULL:
+ * there are none, or no room for them, which then was said on standard error. */
+FILE *client_files(struct client *c);
+
+/* Sends `command` to whoever serves `dir` and follows it to its result, as the above. A
+ * daemon that dies meanwhile has another one behind it, which is asked anew; with
+ * CLIENT_E_NOBODY none was there, also at the second time. *c (NULL: not connected yet) is
+ * the connection at the end, the caller's. `json`: nothing is drawn, and the receipt names
+ * the files. Errors without a sentence are the connection's. */
+int client_run(const char *dir, const char *command, uint64_t timeout_ms, bool json,
+	       struct client **c, json_t **result, struct why *why);

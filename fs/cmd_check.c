@@ -55,7 +55,7 @@ static int run(void *options, int argc, char **argv)
 	if (r < 0)
 		return cmd_fail(EXIT_USAGE, &why);
 	config->role = CONFIG_INPUT; /* nothing is written */
-	r = stack_open_origin(config, &stack, &why);
+	r = stack_open_origin(config, UINT64_MAX, &stack, &why);
 	if (r != 0)
 		return cmd_fail(r, &why);
 	struct origin_req req = {

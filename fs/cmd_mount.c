@@ -81,12 +81,10 @@ static int wait_for_answer(char *dir, struct why *why)
 	return EXIT_OK;
 }
 
-/* Passed-on descriptors need root's mount(2): fusermount3 gives one to its caller alone. */
 static bool is_held(const struct config *config)
 {
-	if (config->restart == CONFIG_OFF || geteuid() != 0)
-		return false;
-	return config->restart == CONFIG_ON || !config->foreground;
+	return config->restart == CONFIG_ON ||
+	       (config->restart == CONFIG_AUTO && !config->foreground);
 }
 
 static int run_mount(const struct config *config, int report)

@@ -16,6 +16,7 @@
 #include "fs/daemon.h"
 #include "fs/output.h"
 #include "fs/progress.h"
+#include "fs/receipt.h"
 #include "fs/stack.h"
 
 #define REDRAW_MS 200
@@ -46,7 +47,7 @@ struct drain {
 	pthread_cond_t changed;
 	bool done;
 	int result;
-	struct buf receipt;
+	struct receipt *receipt; /* NULL: there is none */
 };
 
 static void *run_drain(void *arg)
@@ -64,11 +65,18 @@ static void *run_drain(void *arg)
 
 static void show(struct progress *bar, struct output *output)
 {
+	struct progress_amount amount;
 	struct output_progress p = {0};
 
 	output_progress(output, &p);
-	progress_show(bar, p.files_stored, p.files_pending, p.bytes_stored,
-		      p.bytes_pending);
+	amount = (struct progress_amount){
+		.files_done = p.files_stored + p.files_moved,
+		.bytes_done = p.bytes_stored,
+		.files_left = p.files_pending,
+		.bytes_left = p.bytes_pending,
+		.moving = p.moving,
+	};
+	progress_show(bar, &amount);
 }
 
 static int drain(struct drain *d, bool quiet)
@@ -94,11 +102,29 @@ static int drain(struct drain *d, bool quiet)
 	return d->result;
 }
 
+static int keep_files(void *files, const char *text, size_t n)
+{
+	return err_trace(receipt_keep(files, text, n));
+}
+
+/* The object; the elements of its member "files" go to the file, which may be NULL. */
+static json_t *take_receipt(const struct receipt *receipt, FILE *files)
+{
+	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+	uint64_t unread = 0;
+
+	if (!files || receipt_files(receipt, keep_files, files, &unread) != 0)
+		fprintf(stderr, "sluice: no room for the list of files: %s\n",
+			strerror(errno));
+	receipt_object(receipt, unread, &b);
+	return buf_error(&b) < 0 ? NULL : json_loadb(b.data, b.len, 0, NULL);
+}
+
 /* As the control socket would have said it. */
 static int report(const struct drain *d, bool as_json, const char *dir)
 {
-	json_t *receipt = json_loadb(d->receipt.data ? d->receipt.data : "",
-				     d->receipt.len, 0, NULL);
+	_cleanup_(fclosep) FILE *files = tmpfile();
+	json_t *receipt = d->receipt ? take_receipt(d->receipt, files) : NULL;
 	json_t *result = json_object();
 	json_int_t damaged;
 	int code;
@@ -111,7 +137,7 @@ static int report(const struct drain *d, bool as_json, const char *dir)
 		json_object_set_new(result, "message", json_string(strerror(-d->result)));
 	if (receipt)
 		json_object_set_new(result, "receipt", receipt);
-	code = cmd_print_drained(result, as_json, dir);
+	code = cmd_print_drained(result, files, as_json, dir);
 	damaged = json_integer_value(
 		json_object_get(json_object_get(result, "receipt"), "damaged"));
 	if (code == EXIT_OK && damaged > 0) {
@@ -127,21 +153,21 @@ static int report(const struct drain *d, bool as_json, const char *dir)
 
 static int recover(struct config *config, const struct recover_options *options)
 {
-	struct drain d = {.receipt = BUF_INIT};
+	struct drain d = {0};
 	struct stack stack;
 	struct why why = {""};
 	int r;
 
-	r = stack_open(config, NULL, &stack, &why);
+	d.deadline_ms = options->deadline_ms ? clock_mono_ms() + options->deadline_ms
+					     : UINT64_MAX;
+	r = stack_open(config, NULL, d.deadline_ms, &stack, &why);
 	if (r != 0)
 		return cmd_fail(r, &why);
 	d.output = stack.output;
-	d.deadline_ms = options->deadline_ms ? clock_mono_ms() + options->deadline_ms
-					     : UINT64_MAX;
 	d.result = drain(&d, options->json);
 	r = report(&d, options->json, config->state_path);
 	stack_close(&stack);
-	buf_fini(&d.receipt);
+	receipt_free(d.receipt);
 	return r;
 }
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,11 +11,9 @@
 #include "fs/base/exit.h"
 #include "fs/base/log.h"
 #include "fs/base/units.h"
-#include "fs/client.h"
 #include "fs/cmd.h"
 #include "fs/mounts.h"
-
-#define ANSWER_TIMEOUT_MS 5000
+#include "fs/survey.h"
 
 struct status_options {
 	bool json;
@@ -27,93 +24,6 @@ static const struct opt_spec specs[] = {
 	 "print JSON", NULL},
 	{0},
 };
-
-/* ---- asking ---------------------------------------------------------------------------- */
-
-/* What can be said of a mount whose process cannot be asked. */
-static json_t *unserved(const struct mounts_entry *entry, const char *state)
-{
-	return json_pack("{s:i, s:s, s:s, s:s, s:s}", "version", 1, "dir", entry->dir,
-			 "source", entry->source, "role",
-			 entry->read_only ? "input" : "output", "state", state);
-}
-
-/* The status object of `dir`. 0; CLIENT_E_NOBODY; -ETIMEDOUT: it hangs. */
-static int ask(const char *dir, json_t **out, struct why *why)
-{
-	struct client *c = NULL;
-	int r = client_open(dir, &c, why);
-
-	if (r != 0)
-		return r;
-	r = client_send(c, "status", UINT64_MAX);
-	if (r == 0)
-		r = client_read(c, ANSWER_TIMEOUT_MS, out);
-	client_close(c);
-	return r == CLIENT_E_END ? CLIENT_E_NOBODY : err_trace(r);
-}
-
-/* Of a mount in the kernel's table: always an object, or NULL without memory. */
-static json_t *look_at(const struct mounts_entry *entry)
-{
-	struct why why = {""};
-	json_t *status = NULL;
-	int r = ask(entry->dir, &status, &why);
-
-	if (r == 0)
-		return status;
-	return unserved(entry, r == CLIENT_E_NOBODY ? "dead" : "hung");
-}
-
-static int add_mount(void *arg, const struct mounts_entry *entry)
-{
-	return json_array_append_new(arg, look_at(entry)) < 0 ? -ENOMEM : 0;
-}
-
-static bool listed(const json_t *mounts, const char *dir)
-{
-	const json_t *mount;
-	size_t i;
-
-	json_array_foreach(mounts, i, mount)
-	{
-		const char *other = json_string_value(json_object_get(mount, "dir"));
-
-		if (other && !strcmp(other, dir))
-			return true;
-	}
-	return false;
-}
-
-/* A process that drains after its mount was taken away is not in the kernel's table: the
- * sockets lead to it. */
-static void add_draining(json_t *mounts)
-{
-	_cleanup_(closedirp) DIR *d = NULL;
-	char run_dir[PATH_MAX];
-	struct dirent *e;
-
-	if (mounts_run_dir(run_dir, sizeof(run_dir), NULL) < 0)
-		return;
-	d = opendir(run_dir);
-	while (d && (e = readdir(d))) {
-		struct client *c = NULL;
-		json_t *status = NULL;
-		const char *dir;
-
-		if (!strstr(e->d_name, ".sock") ||
-		    client_open_socket(run_dir, e->d_name, &c))
-			continue;
-		if (client_send(c, "status", UINT64_MAX) == 0 &&
-		    client_read(c, ANSWER_TIMEOUT_MS, &status) == 0) {
-			dir = json_string_value(json_object_get(status, "dir"));
-			if (dir && !listed(mounts, dir))
-				json_array_append(mounts, status);
-		}
-		json_decref(status);
-		client_close(c);
-	}
-}
 
 /* ---- showing --------------------------------------------------------------------------- */
 
@@ -157,6 +67,9 @@ static void print_restart(const json_t *restart)
 	int64_t at = json_integer_value(json_object_get(restart, "last"));
 	int64_t now = time(NULL);
 
+	if (json_is_false(json_object_get(restart, "locked")))
+		printf("  restarts   may cost a request: too little memory can be "
+		       "locked\n");
 	if (!number(restart, "count"))
 		return;
 	units_format_duration(ago, sizeof(ago),
@@ -221,14 +134,15 @@ static void print_output(const json_t *out)
 	units_format_duration(age, sizeof(age), number(out, "oldest_pending_ms"));
 	printf("  pending    %" PRIu64 " files, %s%s%s\n", files, pending,
 	       files ? ", oldest " : "", files ? age : "");
+	if (number(out, "moving"))
+		printf("  moving     what is below %" PRIu64
+		       " renamed directories, not counted yet\n",
+		       number(out, "moving"));
 	printf("  stored     %" PRIu64 " files, %s since the mount; %" PRIu64 " open\n",
 	       number(out, "files_stored"), stored, number(out, "files_open"));
-	if (text(out, "last_failure", NULL)) {
-		char shown[512];
-
+	if (text(out, "last_failure", NULL))
 		printf("  failures   %" PRIu64 ", last: %s\n", number(out, "failures"),
-		       log_escape(shown, sizeof(shown), text(out, "last_failure", "")));
-	}
+		       text(out, "last_failure", ""));
 }
 
 static void print_error(const json_t *error)
@@ -242,27 +156,45 @@ static void print_error(const json_t *error)
 	printf("  last error %s, %s ago\n", text(error, "message", "?"), ago);
 }
 
+/* Of a mount whose process said nothing. Whether that is so. */
+static bool print_unserved(const json_t *status, const char *state, const char *dir)
+{
+	if (!strcmp(state, "dead"))
+		printf("  its process is not there; \"sluice umount %s\" takes it away\n",
+		       dir);
+	else if (!strcmp(state, "hung"))
+		printf("  its process does not answer; \"sluice umount --force %s\" "
+		       "takes "
+		       "it away\n",
+		       dir);
+	else if (!strcmp(state, "busy"))
+		printf("  its process answers too many others; try again\n");
+	else if (!strcmp(state, "unknown") && json_object_get(status, "user"))
+		printf("  it is user %" PRIu64 "'s; only that user can ask its process\n",
+		       number(status, "user"));
+	else if (!strcmp(state, "unknown"))
+		printf("  its control socket may not be opened; try as root\n");
+	else
+		return false;
+	return true;
+}
+
 static void print_status(const json_t *status)
 {
 	const json_t *in = json_object_get(status, "input");
 	const json_t *out = json_object_get(status, "output");
-	char dir[PATH_MAX], source[1300];
+	const char *dir = text(status, "dir", "?");
 	const json_t *job;
 	size_t i;
 	const char *state = text(status, "state", "?");
 
-	printf("%s  %s of %s: %s", log_escape(dir, sizeof(dir), text(status, "dir", "?")),
-	       text(status, "role", "?"),
-	       log_escape(source, sizeof(source), text(status, "source", "?")), state);
+	printf("%s  %s of %s: %s", dir, text(status, "role", "?"),
+	       text(status, "source", "?"), state);
 	if (json_object_get(status, "pid"))
 		printf(" (pid %" PRIu64 ")", number(status, "pid"));
 	putchar('\n');
-	if (!strcmp(state, "dead") || !strcmp(state, "hung")) {
-		printf("  its process %s; \"sluice umount%s %s\" takes it away\n",
-		       !strcmp(state, "dead") ? "is not there" : "does not answer",
-		       !strcmp(state, "dead") ? "" : " --force", dir);
+	if (print_unserved(status, state, dir))
 		return;
-	}
 	print_fuse(json_object_get(status, "fuse"));
 	print_restart(json_object_get(status, "restart"));
 	if (in)
@@ -272,6 +204,23 @@ static void print_status(const json_t *status)
 		print_output(out);
 	if (json_object_get(status, "last_error"))
 		print_error(json_object_get(status, "last_error"));
+}
+
+/* Whatever is in names must not reach a terminal. */
+static void escape_strings(json_t *value)
+{
+	const char *key;
+	json_t *each;
+	size_t i;
+
+	if (json_is_string(value)) {
+		char shown[PATH_MAX];
+
+		json_string_set(value, log_escape(shown, sizeof(shown),
+						  json_string_value(value)));
+	}
+	json_object_foreach(value, key, each) escape_strings(each);
+	json_array_foreach(value, i, each) escape_strings(each);
 }
 
 static void print_json(const json_t *o)
@@ -284,22 +233,18 @@ static void print_json(const json_t *o)
 
 static int status_of_all(bool as_json)
 {
-	json_t *mounts = json_array(), *root;
+	json_t *mounts, *root;
 	const json_t *mount;
 	size_t i;
-	int r;
 
-	r = mounts_each(add_mount, mounts);
-	if (r < 0) {
-		json_decref(mounts);
+	if (survey_all(&mounts) < 0)
 		return EXIT_INTERNAL;
-	}
-	add_draining(mounts);
 	if (as_json) {
 		root = json_pack("{s:i, s:O}", "version", 1, "mounts", mounts);
 		print_json(root);
 		json_decref(root);
 	} else {
+		escape_strings(mounts);
 		json_array_foreach(mounts, i, mount) print_status(mount);
 		if (!json_array_size(mounts))
 			puts("no mounts");
@@ -310,26 +255,25 @@ static int status_of_all(bool as_json)
 
 static int status_of(const char *given, bool as_json)
 {
-	struct mounts_entry entry;
 	struct why why = {""};
 	char dir[PATH_MAX];
 	json_t *status = NULL;
 	int r;
 
 	r = mounts_path(given, dir, &why);
+	if (r == 0)
+		r = survey_one(dir, &status, &why);
 	if (r < 0)
 		return cmd_fail(EXIT_CONFIG, &why);
-	if (mounts_find(dir, &entry) == 0 && !strcmp(entry.type, MOUNTS_TYPE)) {
-		status = look_at(&entry);
-	} else if (ask(dir, &status, &why) != 0) {
-		why_set(&why, -ENOENT, "%s: nothing of sluice is mounted there", dir);
-		return cmd_fail(EXIT_CONFIG, &why);
-	}
-	if (as_json)
+	if (as_json) {
 		print_json(status);
-	else
+	} else {
+		escape_strings(status);
 		print_status(status);
-	r = json_object_get(status, "pid") ? EXIT_OK : EXIT_UNAVAILABLE;
+	}
+	r = json_object_get(status, "pid")                  ? EXIT_OK
+	    : !strcmp(text(status, "state", ""), "unknown") ? EXIT_REFUSED
+							    : EXIT_UNAVAILABLE;
 	json_decref(status);
 	return r;
 }

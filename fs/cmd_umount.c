@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/pidfd.h>
+#include <unistd.h>
 
 #include "fs/base/cleanup.h"
 #include "fs/base/err.h"
 #include "fs/base/exit.h"
+#include "fs/base/log.h"
 #include "fs/client.h"
 #include "fs/cmd.h"
 #include "fs/mounts.h"
@@ -37,51 +39,110 @@ static const struct opt_spec specs[] = {
 /* A writable mount may leave uploads behind that nobody is there to tell about. */
 static int leftover(const struct mounts_entry *entry, const char *what)
 {
+	char dir[PATH_MAX], source[sizeof(entry->source)];
+
+	log_escape(dir, sizeof(dir), entry->dir);
+	log_escape(source, sizeof(source), entry->source);
 	if (entry->read_only) {
-		fprintf(stderr, "sluice: %s: %s\n", entry->dir, what);
+		fprintf(stderr, "sluice: %s: %s\n", dir, what);
 		return EXIT_OK;
 	}
 	fprintf(stderr,
 		"sluice: %s: %s; uploads may be pending: mount %s again or run \"sluice "
 		"recover\"\n",
-		entry->dir, what, entry->source);
+		dir, what, source);
 	return EXIT_PENDING;
+}
+
+static bool read_command_line(pid_t pid, char *out, size_t size, ssize_t *n)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	*n = fd < 0 ? -1 : read(fd, out, size);
+	return *n > 0;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	_cleanup_(fclosep) FILE *f = NULL;
+	char path[64], line[256];
+	int parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "PPid: %d", &parent) == 1)
+			break;
+	return parent;
+}
+
+/* The parent, if it is the same program, forked: the holder. Else 0. */
+static pid_t holder_of(pid_t daemon)
+{
+	char own[4096], other[4096];
+	pid_t parent = parent_of(daemon);
+	ssize_t n, m;
+
+	return parent > 1 && read_command_line(daemon, own, sizeof(own), &n) &&
+			       read_command_line(parent, other, sizeof(other), &m) &&
+			       n == m && !memcmp(own, other, (size_t)n)
+		       ? parent
+		       : 0;
 }
 
 /* Lazily, and with the connection aborted: no process keeps waiting. */
 static int free_by_force(const struct mounts_entry *entry, pid_t daemon, struct why *why)
 {
-	int aborted = mounts_abort(entry->minor);
+	_cleanup_(close_fdp) int fd = mounts_abort_open(entry);
+	int aborted = fd < 0 ? fd : mounts_abort(fd), r;
+	char shown[PATH_MAX];
+	pid_t holder = 0;
 
-	if (umount2(entry->dir, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno != EINVAL) {
-		why_set(why, -errno, "%s: %s", entry->dir, strerror(errno));
-		return cmd_fail(errno == EPERM ? EXIT_REFUSED : EXIT_INTERNAL, why);
+	r = mounts_remove(entry->dir, true);
+	if (r < 0) {
+		why_set(why, r, "%s: %s", entry->dir, strerror(-r));
+		return cmd_fail(r == -EPERM ? EXIT_REFUSED : EXIT_INTERNAL, why);
 	}
+	/* It would start another daemon for a connection that goes on. */
+	if (daemon > 0 && aborted < 0)
+		holder = holder_of(daemon);
+	if (holder > 0)
+		kill(holder, SIGKILL);
 	if (daemon > 0)
 		kill(daemon, SIGKILL);
 	else if (aborted < 0)
-		fprintf(stderr, "sluice: %s: connection %u not aborted: %s\n", entry->dir,
-			entry->minor, strerror(-aborted));
+		fprintf(stderr, "sluice: %s: connection %u not aborted: %s\n",
+			log_escape(shown, sizeof(shown), entry->dir), entry->minor,
+			strerror(-aborted));
 	return leftover(entry, "freed by force");
 }
 
-/* Nobody serves it: the kernel answers every call with ENOTCONN. */
+/* Nobody serves it, and the kernel answers every call with ENOTCONN; or it is another user's,
+ * whose process ends by itself. */
 static int remove_dead(const struct mounts_entry *entry, struct why *why)
 {
+	int r = mounts_remove(entry->dir, false);
 	char users[256];
 
-	if (umount2(entry->dir, UMOUNT_NOFOLLOW) == 0)
-		return leftover(entry, "its process was gone already");
-	if (errno == EBUSY) {
+	if (r == 0)
+		return leftover(entry,
+				entry->user != geteuid()
+					? "another user's, whose process was not asked"
+					: "its process was gone already");
+	if (r == MOUNTS_E_BUSY) {
 		mounts_users(entry->dir, users, sizeof(users));
 		why_set(why, -EBUSY,
-			"%s: its process is gone and it is in use%s%s; --force detaches "
-			"it",
-			entry->dir, *users ? " by " : "", users);
+			"%s: its process %s and it is in use%s%s; --force detaches it",
+			entry->dir,
+			entry->user != geteuid() ? "cannot be asked" : "is gone",
+			*users ? " by " : "", users);
 		return cmd_fail(EXIT_PENDING, why);
 	}
-	why_set(why, -errno, "%s: %s", entry->dir, strerror(errno));
-	return cmd_fail(errno == EPERM ? EXIT_REFUSED : EXIT_INTERNAL, why);
+	why_set(why, r, "%s: %s", entry->dir, strerror(-r));
+	return cmd_fail(r == -EPERM ? EXIT_REFUSED : EXIT_INTERNAL, why);
 }
 
 /* It is in use, and goes on. */
@@ -92,18 +153,33 @@ static bool refused(const json_t *result)
 	return text && !strcmp(text, "busy");
 }
 
-static int stop(struct client *c, const struct umount_options *options, const char *dir)
+/* Whether it is mounted somewhere else, too, and served there on: then that is told. */
+static bool goes_on(const json_t *result, pid_t daemon, const char *dir)
 {
-	_cleanup_(close_fdp) int process = pidfd_open(client_peer(c), 0);
-	struct pollfd ended = {.fd = process, .events = POLLIN};
+	const char *where = json_string_value(json_object_get(result, "elsewhere"));
+	char shown[PATH_MAX];
+
+	if (where)
+		fprintf(stderr,
+			"sluice: %s: unmounted here, but it is mounted elsewhere, "
+			"too%s%s; "
+			"process %d serves it there until that ends\n",
+			log_escape(shown, sizeof(shown), dir), *where ? ": " : "", where,
+			(int)daemon);
+	return where;
+}
+
+static int stop(struct client **c, const struct umount_options *options, const char *dir)
+{
+	struct pollfd ended = {.fd = -1, .events = POLLIN};
+	_cleanup_(close_fdp) int process = -1;
 	struct why why = {""};
 	json_t *result = NULL, *extra = NULL;
 	int code, r;
 
-	r = client_send(c, "stop",
-			options->deadline_ms ? options->deadline_ms : UINT64_MAX);
-	if (r == 0)
-		r = client_follow(c, options->json, &result);
+	r = client_run(dir, "stop",
+		       options->deadline_ms ? options->deadline_ms : UINT64_MAX,
+		       options->json, c, &result, &why);
 	if (r != 0) {
 		why_set(&why, r,
 			"%s: its process does not answer; \"sluice umount --force %s\" "
@@ -112,10 +188,12 @@ static int stop(struct client *c, const struct umount_options *options, const ch
 			dir, dir);
 		return cmd_fail(EXIT_UNAVAILABLE, &why);
 	}
-	code = cmd_print_drained(result, options->json, dir);
+	process = ended.fd = pidfd_open(client_peer(*c), 0);
+	code = cmd_print_drained(result, client_files(*c), options->json, dir);
 	/* The connection closes with the process: then everything is really gone. */
-	if (code == EXIT_OK || code == EXIT_PENDING) {
-		if (client_read(c, END_TIMEOUT_MS, &extra) == 0)
+	if (!goes_on(result, client_peer(*c), dir) &&
+	    (code == EXIT_OK || code == EXIT_PENDING)) {
+		if (client_read(*c, END_TIMEOUT_MS, &extra) == 0)
 			json_decref(extra);
 		if (process >= 0 && !refused(result))
 			poll(&ended, 1, END_TIMEOUT_MS);
@@ -145,7 +223,7 @@ static int run(void *arg, int argc, char **argv)
 	if (mounted && options->force)
 		r = free_by_force(&entry, c ? client_peer(c) : 0, &why);
 	else if (r == 0)
-		r = stop(c, options, dir);
+		r = stop(&c, options, dir);
 	else if (mounted)
 		r = remove_dead(&entry, &why);
 	else {

@@ -273,14 +273,18 @@ static void show(struct progress *bar, const json_t *job)
 {
 	uint64_t done = number(job, "files_done"), all = number(job, "files_total");
 	uint64_t bytes = number(job, "bytes_done"), total = number(job, "bytes_total");
+	struct progress_amount amount = {.files_done = done, .bytes_done = bytes};
 
 	/* Of a list only the number of files is known before the end. */
 	if (!total && done && all > done)
 		total = (uint64_t)((double)bytes / (double)done * (double)all);
-	if (all < done || total < bytes || !all)
+	if (all < done || total < bytes || !all) {
 		progress_count(bar, done, bytes);
-	else
-		progress_show(bar, done, all - done, bytes, total - bytes);
+		return;
+	}
+	amount.files_left = all - done;
+	amount.bytes_left = total - bytes;
+	progress_show(bar, &amount);
 }
 
 static int follow(struct client *c, bool quiet, json_t **result)

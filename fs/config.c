@@ -25,6 +25,7 @@ const char *const config_addressing[] = {"auto", "virtual", "path", "cname", NUL
 const char *const config_signature[] = {"v4", "v1", NULL};
 const char *const config_durability[] = {"local", "remote", NULL};
 const char *const config_profile[] = {"auto", "small", "large", NULL};
+const char *const config_verify[] = {"end", "whole", NULL};
 
 #define SPEC(ctype, field, type, name, letter, init, min, max, value, help, choices)     \
 	{name,  letter, type,   offsetof(struct config, field), init, min, max,          \
@@ -205,6 +206,60 @@ static int absolute(char *out, size_t size, const char *path)
 	return n > 0 && (size_t)n < size ? 0 : err_origin(-ENAMETOOLONG);
 }
 
+/* "file:PATH" and the like: the absolute one, also when there is nothing to be done. */
+static int absolute_reference(char *out, size_t size, const char *reference)
+{
+	static const char *const kinds[] = {"file:", "ossutil:", "passwd:"};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		size_t n = strlen(kinds[i]);
+
+		if (strncmp(reference, kinds[i], n) != 0 || !reference[n])
+			continue;
+		memcpy(out, kinds[i], n);
+		return err_trace(absolute(out + n, size - n, reference + n));
+	}
+	return snprintf(out, size, "%s", reference) < (int)size
+		       ? 0
+		       : err_origin(-ENAMETOOLONG);
+}
+
+/* Files that the environment names: the next daemon looks there, too. */
+static int complete_environment(void)
+{
+	static const char *const names[] = {"OSSUTIL_CONFIG_FILE", "OSS_CREDENTIAL_FILE"};
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		const char *value = from_environment(NULL, names[i]);
+
+		if (value && *value != '/' &&
+		    (absolute(path, sizeof(path), value) < 0 ||
+		     setenv(names[i], path, 1) < 0))
+			return err_origin(-ENAMETOOLONG);
+	}
+	return 0;
+}
+
+/* Where credentials and certificates are read from, again and again. */
+static int complete_access(struct config *c, struct why *why)
+{
+	if (c->credentials) {
+		if (absolute_reference(c->credentials_ref, sizeof(c->credentials_ref),
+				       c->credentials) < 0)
+			return why_set(why, -EINVAL, "--credentials: name too long");
+		c->credentials = c->credentials_ref;
+	}
+	if (c->ca_file && *c->ca_file != '/') {
+		if (absolute(c->ca_path, sizeof(c->ca_path), c->ca_file) < 0)
+			return why_set(why, -EINVAL, "--ca-file: name too long");
+		c->ca_file = c->ca_path;
+	}
+	return complete_environment() < 0
+		       ? why_set(why, -EINVAL, "files in the environment: name too long")
+		       : 0;
+}
+
 static int complete_paths(struct config *c, struct why *why)
 {
 	int r;
@@ -244,11 +299,6 @@ int config_complete(struct config *c, const char *source, struct why *why)
 		r = config_apply_list(c, (char *)(uintptr_t)c->mount_options.items[i],
 				      why);
 	}
-	if (r == 0 && c->profile == CONFIG_PROFILE_SMALL && !c->immutable)
-		r = why_set(
-			why, -EINVAL,
-			"--profile small needs --immutable: without opens, a file that "
-			"is replaced would be read as it was");
 	if (r == 0)
 		r = parse_mode("file-mode", c->file_mode, &c->file_bits, why);
 	if (r == 0)
@@ -257,6 +307,8 @@ int config_complete(struct config *c, const char *source, struct why *why)
 		r = parse_id("uid", c->uid, &c->owner_uid, why);
 	if (r == 0)
 		r = parse_id("gid", c->gid, &c->owner_gid, why);
+	if (r == 0)
+		r = complete_access(c, why);
 	if (r == 0)
 		r = complete_paths(c, why);
 	return r;

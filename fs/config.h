@@ -37,6 +37,7 @@ extern const char *const config_addressing[];
 extern const char *const config_signature[];
 extern const char *const config_durability[];
 extern const char *const config_profile[];
+extern const char *const config_verify[]; /* in the order of enum object_verify */
 
 struct config {
 #define OPTION_STORE(type, field, ...) type field;
@@ -49,7 +50,9 @@ struct config {
 	const char *source; /* as given; borrowed */
 	char dir[PATH_MAX]; /* mount point, absolute, no links */
 	char cache_path[PATH_MAX], state_path[PATH_MAX], log_path[PATH_MAX];
-	char record_path[PATH_MAX]; /* "": none */
+	char record_path[PATH_MAX];     /* "": none */
+	char ca_path[PATH_MAX];         /* ca_file, when that is relative */
+	char credentials_ref[PATH_MAX]; /* credentials, with an absolute path */
 	uid_t owner_uid;
 	gid_t owner_gid;
 	mode_t file_bits, dir_bits;      /* 0: the tree's default */
@@ -67,8 +70,9 @@ extern const struct opt_spec config_store_specs[]; /* how to reach a source */
  * themselves are passed over. `list` is cut up in place and borrowed for ever. */
 int config_apply_list(struct config *config, char *list, struct why *why);
 
-/* Environment, defaults, directories, numbers. Creates nothing. -EINVAL: what the caller
- * wrote is wrong (EXIT_USAGE). */
+/* Environment, defaults, directories, numbers. Creates nothing. Every path is absolute then,
+ * also in the environment, for daemons that come later. Single-threaded. -EINVAL: what the
+ * caller wrote is wrong (EXIT_USAGE). */
 int config_complete(struct config *config, const char *source, struct why *why);
 
 /* Where the state of a source lies unless --state-dir says otherwise. */

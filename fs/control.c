@@ -9,8 +9,10 @@
  *         reading -> draining -> result sent -> closed                        (flush)
  *         reading -> draining -> unmounted -> finish seen -> result sent      (stop)
  *
- * Failure modes: a caller that goes away is noticed at the next write and forgotten; what
- * it asked for goes on. A caller that sends nothing is cut off after REQUEST_TIMEOUT_S.
+ * Failure modes: a caller that goes away is noticed at the next write, and what it asked for
+ * is given up, unless it is unmounted already. A caller that sends nothing is cut off after
+ * REQUEST_TIMEOUT_S. Those who wait leave room for those who only look; who finds none is
+ * told so.
  *
  * On close: control_finish() wakes the stops; control_stop() waits a moment for callers and
  * leaves those that still drain to the end of the process.
@@ -40,23 +42,28 @@
 #include "fs/base/lock.h"
 #include "fs/base/log.h"
 #include "fs/base/path.h"
+#include "fs/control_send.h"
 #include "fs/mounts.h"
+#include "fs/receipt.h"
 
-#define CLIENTS_MAX 16
+#define CLIENTS_MAX 32
+#define WAITING_MAX 16 /* of them, for uploads or a job */
 #define REQUEST_TIMEOUT_S 5
 #define STOP_GRACE_MS 1000
 /* A stop whose unmount is not over yet: the connection ends first, then the kernel forgets
- * inodes, which takes seconds for a million of them. Below the patience of the caller. */
+ * inodes, which takes seconds for a million of them; or whose caller is being told as many
+ * files. Below the patience of the caller. */
 #define UNMOUNT_GRACE_MS 25000
 
 struct control {
-	struct lock lock; /* clients, unmounting, finished, result, receipt */
+	struct lock lock; /* clients, waiting, stopping, finished, result, receipt */
 	pthread_cond_t changed;
 	unsigned int clients;
-	unsigned int unmounting; /* of them, in ops->unmount() */
+	unsigned int waiting;  /* of them, for uploads or a job */
+	unsigned int stopping; /* of them, from ops->unmount() on to the result's end */
 	bool finished;
 	int result;
-	char *receipt;
+	struct receipt *receipt;
 	const struct control_ops *ops;
 	void *arg;
 	int run_fd; /* the run directory */
@@ -79,33 +86,17 @@ struct drain {
 	bool done;
 	int result;
 	uint64_t deadline_ms;
-	struct buf receipt;
+	atomic_bool given_up;
+	struct receipt *receipt;
+};
+
+/* Of "flush" and "stop". */
+struct drain_request {
+	uint64_t deadline_ms;
+	bool files; /* are wanted */
 };
 
 /* ---- one caller ------------------------------------------------------------------------ */
-
-static int send_line(int fd, struct buf *b)
-{
-	const char *p = b->data;
-	size_t left;
-
-	buf_putc(b, '\n');
-	if (buf_error(b) < 0)
-		return err_trace(buf_error(b));
-	p = b->data;
-	left = b->len;
-	while (left) {
-		ssize_t n = send(fd, p, left, MSG_NOSIGNAL);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_origin(-errno);
-		p += n;
-		left -= (size_t)n;
-	}
-	return 0;
-}
 
 static int send_progress(const struct control *c, int fd)
 {
@@ -117,32 +108,14 @@ static int send_progress(const struct control *c, int fd)
 	json_begin_object(&b, NULL);
 	json_put_raw(&b, "progress", object.data ? object.data : "{}");
 	json_end_object(&b);
-	return err_trace(send_line(fd, &b));
-}
-
-static void send_result(int fd, int result, const char *message, const char *receipt)
-{
-	_cleanup_(buf_fini) struct buf b = BUF_INIT;
-
-	json_begin_object(&b, NULL);
-	json_put_string(&b, "result",
-			result == 0                   ? "ok"
-			: result == CONTROL_E_PENDING ? "pending"
-			: result == CONTROL_E_BUSY    ? "busy"
-						      : "error");
-	if (message || result < 0)
-		json_put_string(&b, "message", message ? message : strerror(-result));
-	if (receipt)
-		json_put_raw(&b, "receipt", receipt);
-	json_end_object(&b);
-	if (send_line(fd, &b) < 0)
-		log_debug(LOG_CONTROL, "caller left before its result");
+	return err_trace(control_send_line(fd, &b));
 }
 
 static void *run_drain(void *arg)
 {
 	struct drain *d = arg;
-	int r = d->control->ops->flush(d->control->arg, d->deadline_ms, &d->receipt);
+	int r = d->control->ops->flush(d->control->arg, d->deadline_ms, &d->given_up,
+				       &d->receipt);
 
 	lock_take(&d->lock);
 	d->result = r;
@@ -152,14 +125,12 @@ static void *run_drain(void *arg)
 	return NULL;
 }
 
-/* Drains and tells the caller how far it is. Returns when the drain is over, whether the
- * caller is still there or not. */
+/* Drains and tells the caller how far it is. -EPIPE: that has left. */
 static int drain_with_progress(struct control *c, int fd, uint64_t deadline_ms,
-			       struct buf *receipt)
+			       struct receipt **receipt)
 {
 	struct drain d = {.control = c, .deadline_ms = deadline_ms};
 	pthread_t thread;
-	bool caller = true;
 	int r;
 
 	lock_init(&d.lock);
@@ -173,8 +144,8 @@ static int drain_with_progress(struct control *c, int fd, uint64_t deadline_ms,
 		if (d.done)
 			break;
 		lock_drop(&d.lock);
-		if (caller && send_progress(c, fd) < 0)
-			caller = false;
+		if (!d.given_up && send_progress(c, fd) < 0)
+			d.given_up = true;
 		lock_take(&d.lock);
 	}
 	lock_drop(&d.lock);
@@ -182,48 +153,62 @@ static int drain_with_progress(struct control *c, int fd, uint64_t deadline_ms,
 	pthread_cond_destroy(&d.changed);
 	lock_fini(&d.lock);
 	*receipt = d.receipt;
-	return d.result;
+	return d.given_up ? err_origin(-EPIPE) : d.result;
 }
 
-static void do_flush(struct control *c, int fd, uint64_t deadline_ms)
+static void do_flush(struct control *c, int fd, const struct drain_request *q)
 {
-	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
-	int r = drain_with_progress(c, fd, deadline_ms, &receipt);
+	struct receipt *receipt = NULL;
+	int r = drain_with_progress(c, fd, q->deadline_ms, &receipt);
 
-	send_result(fd, r, NULL, receipt.data);
+	control_send_receipt(fd, q->files, r, NULL, receipt);
+	receipt_free(receipt);
 }
 
-static int unmount(struct control *c, uint64_t deadline_ms)
+/* `*receipt` is of the drain before, and may be replaced. */
+static void stop(struct control *c, int fd, const struct drain_request *q,
+		 struct receipt **receipt)
 {
-	int r;
+	_cleanup_(buf_fini) struct buf elsewhere = BUF_INIT;
+	int r = c->ops->unmount(c->arg, q->deadline_ms, &elsewhere);
 
-	lock_take(&c->lock);
-	c->unmounting++;
-	lock_drop(&c->lock);
-	r = c->ops->unmount(c->arg, deadline_ms);
-	lock_take(&c->lock);
-	c->unmounting--;
-	pthread_cond_broadcast(&c->changed);
-	lock_drop(&c->lock);
-	return r;
-}
-
-static void do_stop(struct control *c, int fd, uint64_t deadline_ms)
-{
-	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
-	int r = drain_with_progress(c, fd, deadline_ms, &receipt);
-
-	if (r >= 0)
-		r = unmount(c, deadline_ms);
+	if (r == CONTROL_E_ELSEWHERE) {
+		/* Also what was written here before it was unmounted. */
+		*receipt = receipt_free(*receipt);
+		r = drain_with_progress(c, fd, q->deadline_ms, receipt);
+		control_send_receipt(fd, q->files, r,
+				     elsewhere.data ? elsewhere.data : "", *receipt);
+		return;
+	}
 	if (r != 0) {
-		send_result(fd, r, NULL, receipt.data);
+		control_send_receipt(fd, q->files, r, NULL, *receipt);
 		return;
 	}
 	lock_take(&c->lock);
 	while (!c->finished)
 		lock_wait(&c->lock, &c->changed, UINT64_MAX);
 	lock_drop(&c->lock);
-	send_result(fd, c->result, NULL, c->receipt);
+	control_send_receipt(fd, q->files, c->result, NULL, c->receipt);
+}
+
+static void do_stop(struct control *c, int fd, const struct drain_request *q)
+{
+	struct receipt *receipt = NULL;
+	int r = drain_with_progress(c, fd, q->deadline_ms, &receipt);
+
+	if (r < 0) {
+		control_send_receipt(fd, q->files, r, NULL, receipt);
+	} else {
+		lock_take(&c->lock);
+		c->stopping++;
+		lock_drop(&c->lock);
+		stop(c, fd, q, &receipt);
+		lock_take(&c->lock);
+		c->stopping--;
+		pthread_cond_broadcast(&c->changed);
+		lock_drop(&c->lock);
+	}
+	receipt_free(receipt);
 }
 
 /* Jobs go on without their caller: only the watching ends with it. */
@@ -238,13 +223,13 @@ static void watch_warm(struct control *c, int fd, uint64_t id, bool wait)
 		json_begin_object(&line, NULL);
 		json_put_raw(&line, "progress", job.data ? job.data : "{}");
 		json_end_object(&line);
-		if (send_line(fd, &line) < 0)
+		if (control_send_line(fd, &line) < 0)
 			return;
 		buf_reset(&job);
 		r = c->ops->warm_wait(c->arg, id, clock_mono_ms() + CONTROL_PROGRESS_MS,
 				      &job);
 	}
-	send_result(fd, r == CONTROL_E_BUSY ? 0 : r, NULL, job.data);
+	control_send_result(fd, r == CONTROL_E_BUSY ? 0 : r, NULL, job.data);
 }
 
 static void do_warm(struct control *c, int fd, int *passed, bool wait)
@@ -254,12 +239,12 @@ static void do_warm(struct control *c, int fd, int *passed, bool wait)
 	int r;
 
 	if (*passed < 0) {
-		send_result(fd, -EINVAL, "no list came with the request", NULL);
+		control_send_result(fd, -EINVAL, "no list came with the request", NULL);
 		return;
 	}
 	r = c->ops->warm(c->arg, steal_fd(passed), &id, &why);
 	if (r < 0)
-		send_result(fd, r, why.text, NULL);
+		control_send_result(fd, r, why.text, NULL);
 	else
 		watch_warm(c, fd, id, wait);
 }
@@ -316,35 +301,71 @@ static int read_request(int fd, char *line, int *passed)
 	return err_origin(-EMSGSIZE);
 }
 
+static void send_busy(int fd)
+{
+	control_send_result(fd, -EBUSY,
+			    "busy: too many are waiting for its answers; try again",
+			    NULL);
+}
+
+static bool take_waiting(struct control *c)
+{
+	lock_scope(&c->lock);
+	if (c->waiting == WAITING_MAX)
+		return false;
+	c->waiting++;
+	return true;
+}
+
+/* Where callers wait: false without room for another one. */
+static bool dispatch_waiting(struct control *c, int fd, const char *command,
+			     const json_t *request, int *passed)
+{
+	const json_t *timeout = json_object_get(request, "timeout_ms");
+	struct drain_request q = {
+		.deadline_ms = UINT64_MAX,
+		.files = json_is_true(json_object_get(request, "files")),
+	};
+
+	if (json_is_integer(timeout) && json_integer_value(timeout) >= 0)
+		q.deadline_ms = clock_mono_ms() + (uint64_t)json_integer_value(timeout);
+	if (!take_waiting(c))
+		return false;
+	if (!strcmp(command, "flush"))
+		do_flush(c, fd, &q);
+	else if (!strcmp(command, "stop"))
+		do_stop(c, fd, &q);
+	else
+		do_warm(c, fd, passed, json_is_true(json_object_get(request, "wait")));
+	lock_take(&c->lock);
+	c->waiting--;
+	lock_drop(&c->lock);
+	return true;
+}
+
 static void dispatch(struct control *c, int fd, const json_t *request, int *passed)
 {
 	const char *command = json_string_value(json_object_get(request, "command"));
-	const json_t *timeout = json_object_get(request, "timeout_ms");
-	uint64_t deadline_ms = UINT64_MAX;
 
-	if (json_is_integer(timeout) && json_integer_value(timeout) >= 0)
-		deadline_ms = clock_mono_ms() + (uint64_t)json_integer_value(timeout);
 	if (!command) {
-		send_result(fd, -EINVAL, "no command in the request", NULL);
+		control_send_result(fd, -EINVAL, "no command in the request", NULL);
 	} else if (!strcmp(command, "status")) {
 		_cleanup_(buf_fini) struct buf b = BUF_INIT;
 
 		c->ops->status(c->arg, &b);
-		if (send_line(fd, &b) < 0)
+		if (control_send_line(fd, &b) < 0)
 			log_debug(LOG_CONTROL, "caller left before its status");
-	} else if (!strcmp(command, "flush")) {
-		do_flush(c, fd, deadline_ms);
-	} else if (!strcmp(command, "stop")) {
-		do_stop(c, fd, deadline_ms);
-	} else if (!strcmp(command, "warm")) {
-		do_warm(c, fd, passed, json_is_true(json_object_get(request, "wait")));
+	} else if (!strcmp(command, "flush") || !strcmp(command, "stop") ||
+		   !strcmp(command, "warm")) {
+		if (!dispatch_waiting(c, fd, command, request, passed))
+			send_busy(fd);
 	} else if (!strcmp(command, "warm-cancel")) {
 		json_int_t id = json_integer_value(json_object_get(request, "id"));
 		int r = c->ops->warm_cancel(c->arg, id > 0 ? (uint64_t)id : 0);
 
-		send_result(fd, r, r < 0 ? "no such job runs" : NULL, NULL);
+		control_send_result(fd, r, r < 0 ? "no such job runs" : NULL, NULL);
 	} else {
-		send_result(fd, -EINVAL, "unknown command", NULL);
+		control_send_result(fd, -EINVAL, "unknown command", NULL);
 	}
 }
 
@@ -389,13 +410,21 @@ static bool may_call(int fd)
 	return false;
 }
 
-static bool take_slot(struct control *c)
+enum slot {
+	SLOT_TAKEN,
+	SLOT_NONE, /* so many are there */
+	SLOT_OVER
+};
+
+static enum slot take_slot(struct control *c)
 {
 	lock_scope(&c->lock);
-	if (c->clients == CLIENTS_MAX || c->finished)
-		return false;
+	if (c->finished)
+		return SLOT_OVER;
+	if (c->clients == CLIENTS_MAX)
+		return SLOT_NONE;
 	c->clients++;
-	return true;
+	return SLOT_TAKEN;
 }
 
 static void start_client(struct control *c, int fd)
@@ -403,10 +432,15 @@ static void start_client(struct control *c, int fd)
 	struct timeval timeout = {.tv_sec = REQUEST_TIMEOUT_S};
 	struct client *client;
 	pthread_attr_t attr;
+	enum slot slot = SLOT_OVER;
 	pthread_t thread;
 	int r = -1;
 
-	if (!may_call(fd) || !take_slot(c)) {
+	if (may_call(fd))
+		slot = take_slot(c);
+	if (slot != SLOT_TAKEN) {
+		if (slot == SLOT_NONE)
+			send_busy(fd); /* one line: the socket's buffer takes it */
 		close(fd);
 		return;
 	}
@@ -486,6 +520,17 @@ int control_connect(const char *run_dir, const char *name)
 	return err_trace(connect_at(run_dir, run_fd, name));
 }
 
+/* A socket that the last daemon listened at. Whoever connects learns who listens now. */
+static bool listen_again(struct control *c)
+{
+	struct sockaddr_un address;
+	socklen_t size = sizeof(address);
+
+	return getsockname(c->listen_fd, (struct sockaddr *)&address, &size) == 0 &&
+	       size > sizeof(address.sun_family) &&
+	       listen(c->listen_fd, CLIENTS_MAX) == 0;
+}
+
 static int listen_at(struct control *c, const char *run_dir, const char *dir,
 		     struct why *why)
 {
@@ -498,9 +543,6 @@ static int listen_at(struct control *c, const char *run_dir, const char *dir,
 			       "\"sluice status %s\"",
 			       dir, dir);
 	unlinkat(c->run_fd, c->name, 0); /* of a process that is gone */
-	c->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (c->listen_fd < 0)
-		return why_set(why, -errno, "control socket: %s", strerror(errno));
 	make_address(run_dir, c->run_fd, c->name, &address);
 	if (bind(c->listen_fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 	    listen(c->listen_fd, CLIENTS_MAX) < 0)
@@ -516,12 +558,20 @@ static void control_free(struct control *c)
 	close_fdp(&c->run_fd);
 	pthread_cond_destroy(&c->changed);
 	lock_fini(&c->lock);
-	free(c->receipt);
+	receipt_free(c->receipt);
 	free(c);
 }
 
-int control_start(const char *run_dir, const char *dir, const struct control_ops *ops,
-		  void *arg, struct control **out, struct why *why)
+int control_socket(void)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	return fd < 0 ? err_origin(-errno) : fd;
+}
+
+int control_start(const char *run_dir, const char *dir, int fd,
+		  const struct control_ops *ops, void *arg, struct control **out,
+		  struct why *why)
 {
 	struct control *c = calloc(1, sizeof(*c));
 	int r;
@@ -534,7 +584,14 @@ int control_start(const char *run_dir, const char *dir, const struct control_ops
 	lock_cond_init(&c->changed);
 	mounts_socket_name(dir, c->name);
 	c->run_fd = io_open_private_dir(run_dir, why);
-	r = c->run_fd < 0 ? c->run_fd : listen_at(c, run_dir, dir, why);
+	r = c->run_fd < 0 ? c->run_fd : 0;
+	if (r == 0) {
+		c->listen_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : control_socket();
+		if (c->listen_fd < 0)
+			r = why_set(why, -errno, "control socket: %s", strerror(errno));
+	}
+	if (r == 0 && !listen_again(c))
+		r = listen_at(c, run_dir, dir, why);
 	if (r == 0 && pipe2(c->wake_fd, O_CLOEXEC) < 0)
 		r = why_set(why, -errno, "control socket: %s", strerror(errno));
 	if (r == 0) {
@@ -550,11 +607,11 @@ int control_start(const char *run_dir, const char *dir, const struct control_ops
 	return 0;
 }
 
-void control_finish(struct control *c, int result, const char *receipt)
+void control_finish(struct control *c, int result, struct receipt *receipt)
 {
 	lock_scope(&c->lock);
 	c->result = result;
-	c->receipt = receipt ? strdup(receipt) : NULL;
+	c->receipt = receipt;
 	c->finished = true;
 	pthread_cond_broadcast(&c->changed);
 }
@@ -574,7 +631,7 @@ int control_stop(struct control *c)
 	control_unlink(c);
 	lock_take(&c->lock);
 	check(c->finished);
-	while (c->unmounting &&
+	while (c->stopping &&
 	       lock_wait(&c->lock, &c->changed, patience) != LOCK_E_TIMEOUT)
 		;
 	until = clock_mono_ms() + STOP_GRACE_MS;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,7 +20,9 @@
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 
-#define LOG_SIZE_MAX (64 << 20) /* a larger log is set aside at the next start */
+#define LOG_SIZE_MAX (64 << 20) /* a larger log is set aside */
+
+static char log_path[PATH_MAX]; /* of daemon_detach() */
 
 struct word {
 	int code;
@@ -90,16 +93,54 @@ void daemon_report(int report, int code, const struct why *why)
 	close(report);
 }
 
-static int open_log(const char *path)
+/* Whether the file is still the one of this name. */
+static bool is_at(const struct stat *st, const char *path)
 {
-	struct stat st;
+	struct stat now;
+
+	return stat(path, &now) == 0 && now.st_dev == st->st_dev &&
+	       now.st_ino == st->st_ino;
+}
+
+static bool is_large(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_size > LOG_SIZE_MAX;
+}
+
+/* Several processes may write to it: under the file's own lock only the first one renames
+ * it, and never what another has begun meanwhile. */
+static void set_aside(int fd, const struct stat *st, const char *path)
+{
 	char old[PATH_MAX];
 
-	if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > LOG_SIZE_MAX &&
-	    snprintf(old, sizeof(old), "%s.1", path) < (int)sizeof(old) &&
-	    rename(path, old) < 0)
-		log_warn("log not set aside error=%d", errno);
-	return open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (snprintf(old, sizeof(old), "%s.1", path) >= (int)sizeof(old) ||
+	    flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return;
+	if (is_at(st, path))
+		(void)!rename(path, old); /* else it grows */
+	flock(fd, LOCK_UN);
+}
+
+static int open_log(const char *path)
+{
+	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+	_cleanup_(close_fdp) int fd = open(path, flags, 0600);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !is_large(&st))
+		return steal_fd(&fd);
+	set_aside(fd, &st, path);
+	return open(path, flags, 0600);
+}
+
+/* Before a line: the log may be large, or another process has set it aside. */
+static void tend_log(void)
+{
+	struct stat st;
+
+	if (fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+	    (is_large(&st) || !is_at(&st, log_path)))
+		daemon_reopen_log(log_path);
 }
 
 /* Descriptors 0 to 2 stay open for ever: libraries write there. */
@@ -123,6 +164,8 @@ int daemon_detach(const char *path, struct why *why)
 	r = take_standard(fd);
 	if (r < 0)
 		return why_set(why, r, "standard descriptors: %s", strerror(-r));
+	snprintf(log_path, sizeof(log_path), "%s", path);
+	log_set_tend(tend_log);
 	setsid();
 	if (chdir("/") < 0)
 		return why_set(why, -errno, "/: %s", strerror(errno));

@@ -17,8 +17,9 @@ int daemon_fork(int *report, int *code, struct why *why);
 /* The child's one word: code 0 means it serves. Closes `report`; -1 is allowed. */
 void daemon_report(int report, int code, const struct why *why);
 
-/* From now on the log goes to `path` (mode 0600, rotated when large), as do the standard
- * descriptors; a session of its own. */
+/* From now on the log goes to `path` (mode 0600), as do the standard descriptors; a session
+ * of its own. A log over 64 MiB becomes PATH.1, whichever process that writes to it sees it
+ * first; the others follow with their next line. */
 int daemon_detach(const char *path, struct why *why);
 /* Opens `path` anew: after something renamed it. */
 void daemon_reopen_log(const char *path);

@@ -11,6 +11,14 @@
 #define FUSE_HAS_PASSTHROUGH 0
 #endif
 
+/* Whether a write says that it takes set-user-id away; older ones can ask the kernel for that
+ * and cannot tell us. */
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
+#define FUSE_HAS_KILL_SUIDGID 1
+#else
+#define FUSE_HAS_KILL_SUIDGID 0
+#endif
+
 /* 3.18 has io_uring, but hangs when replies come from other threads than the ring's;
  * scripts/setup marks a library that was built with the fix. */
 #if defined(FUSE_URING_ANY_THREAD) || FUSE_VERSION >= FUSE_MAKE_VERSION(3, 19)

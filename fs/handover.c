@@ -6,23 +6,25 @@
 #include "fs/handover.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/fuse.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "cache/kill_point.h"
+#include "cache/ledger.h"
+#include "cache/patch_table.h"
 #include "cache/tail.h"
-#include "fs/base/cleanup.h"
+#include "fs/base/check.h"
 #include "fs/base/err.h"
 #include "fs/base/lock.h"
 #include "fs/base/log.h"
+#include "fs/receive.h"
 
 #define HEAD_SIZE (64u << 10)
-#define TAIL_SIZE (32u << 20)
-#define REQUEST_SIZE ((1u << 20) + (64u << 10)) /* more than the largest request */
+#define TAIL_SIZE (1ull << 30) /* far more than anyone leaves without a sync */
 
 /* Of linux/fuse.h since 6.9. */
 #define NOTIFY_RESEND 7
@@ -50,8 +52,10 @@ static _Thread_local uint64_t thread_request;
 
 static size_t memory_size(void)
 {
-	return HEAD_SIZE + TAIL_SIZE + sizeof(struct handover_file) * HANDOVER_FILES_MAX +
-	       handover_nodes_size();
+	return HEAD_SIZE + TAIL_SIZE + patch_table_size() +
+	       sizeof(struct handover_file) * HANDOVER_FILES_MAX +
+	       (size_t)RECEIVE_SIZE * HANDOVER_BUFFERS_MAX + handover_nodes_size() +
+	       ledger_memory_size();
 }
 
 int handover_new(struct handover **out, struct why *why)
@@ -63,16 +67,28 @@ int handover_new(struct handover **out, struct why *why)
 	if (memory == MAP_FAILED)
 		return why_set(why, err_origin(-errno), "memory to be handed over: %s",
 			       strerror(errno));
-	h->fd = -1;
+	h->fd = h->control_fd = h->pair[0] = h->pair[1] = -1;
 	h->holder = getpid();
 	memory += HEAD_SIZE;
 	h->tail = tail_attach(memory, TAIL_SIZE);
 	memory += TAIL_SIZE;
+	h->patches = memory;
+	memory += patch_table_size();
+	h->buffers = memory;
+	memory += (size_t)RECEIVE_SIZE * HANDOVER_BUFFERS_MAX;
 	h->files.items = (void *)memory;
 	memory += sizeof(struct handover_file) * HANDOVER_FILES_MAX;
 	handover_nodes_layout(&h->nodes, memory);
+	memory += handover_nodes_size();
+	h->ledger = memory;
 	*out = h;
 	return 0;
+}
+
+char *handover_buffer(const struct handover *h, unsigned int i)
+{
+	check(i < HANDOVER_BUFFERS_MAX);
+	return h->buffers + (size_t)i * RECEIVE_SIZE;
 }
 
 struct handover *handover_free(struct handover *h)
@@ -125,36 +141,42 @@ static int ask_for_resend(int fd)
 	return write(fd, &notify, sizeof(notify)) < 0 ? err_origin(-errno) : 0;
 }
 
-/* The kernel puts them before all that is new; only what needs no reply may overtake. */
-static int read_resent(struct handover_requests *q, int fd)
+/* The kernel puts them before all that is new; only what needs no reply may overtake. 1: the
+ * last one is read. */
+static int read_one(struct handover_requests *q, int fd, char *buffer)
 {
-	_cleanup_(freep) char *buffer = malloc(REQUEST_SIZE);
-	struct pollfd p = {.fd = fd, .events = POLLIN};
+	const struct fuse_in_header *in = (void *)buffer;
+	size_t n;
+	int r = receive(fd, buffer, &n);
 
-	if (!buffer)
-		return err_origin(-ENOMEM);
-	while (poll(&p, 1, 0) > 0 && (p.revents & POLLIN)) {
-		const struct fuse_in_header *in = (void *)buffer;
-		ssize_t n = read(fd, buffer, REQUEST_SIZE);
-		int r;
-
-		if (n < 0 && (errno == EINTR || errno == ENOENT))
-			continue;
-		if (n < 0)
-			return err_origin(-errno);
-		if ((size_t)n < sizeof(*in))
-			return err_origin(-EBADMSG);
-		r = keep(q, buffer, (size_t)n);
-		if (r == 0 && (in->unique & UNIQUE_RESEND))
-			r = note_resent(q, in->unique & ~UNIQUE_RESEND);
-		else if (r == 0 && in->opcode != FUSE_FORGET &&
-			 in->opcode != FUSE_BATCH_FORGET && in->opcode != FUSE_INTERRUPT)
-			break;
-		if (r < 0)
-			return err_trace(r);
-	}
 	/* Taken away while nobody served: what is pending is the next mount's. */
-	return p.revents & POLLERR ? err_origin(-ENOTCONN) : 0;
+	if (r == RECEIVE_E_ENDED)
+		return err_origin(-ENOTCONN);
+	if (r != 0)
+		return r == RECEIVE_E_NONE ? 1 : err_trace(r);
+	r = keep(q, buffer, n);
+	if (r < 0)
+		return err_trace(r);
+	if (in->unique & UNIQUE_RESEND)
+		return err_trace(note_resent(q, in->unique & ~UNIQUE_RESEND));
+	return in->opcode != FUSE_FORGET && in->opcode != FUSE_BATCH_FORGET &&
+	       in->opcode != FUSE_INTERRUPT;
+}
+
+/* Without waiting: who asked for what was there a moment ago may be dead, too. */
+static int read_resent(struct handover_requests *q, int fd, char *buffer)
+{
+	int flags = fcntl(fd, F_GETFL), r;
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return err_origin(-errno);
+	(void)receive_ready(buffer, RECEIVE_SIZE);
+	do {
+		r = read_one(q, fd, buffer);
+	} while (r == 0);
+	if (fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0 && r > 0)
+		return err_origin(-errno);
+	return r < 0 ? err_trace(r) : 0;
 }
 
 static int take_over(struct handover *h, struct handover_requests *q)
@@ -165,7 +187,7 @@ static int take_over(struct handover *h, struct handover_requests *q)
 	if (r == 0)
 		r = ask_for_resend(h->fd);
 	if (r == 0)
-		r = read_resent(q, h->fd);
+		r = read_resent(q, h->fd, handover_buffer(h, 0));
 	if (r < 0)
 		return err_trace(r);
 	kill_point("handover.resent");

@@ -33,11 +33,20 @@ enum handover_phase {
 };
 
 #define HANDOVER_INIT_MAX 512
+#define HANDOVER_BUFFERS_MAX 256 /* threads that take requests */
+
+/* What this mount's daemons have brought to the store, also repeatedly. */
+struct handover_totals {
+	_Atomic uint64_t files, bytes, failures;
+	_Atomic uint64_t moved; /* objects that went where they were renamed to */
+};
 
 /* The head of the memory. The holder writes what it says only between two daemons. */
 struct handover {
 	/* The holder's. */
-	int fd; /* of /dev/fuse; the same number in all processes */
+	int fd; /* of /dev/fuse; the same number in all processes. -1: still in … */
+	int pair[2];    /* … this, which fusermount.h wants; -1: root mounts */
+	int control_fd; /* control_socket(): who connects between two daemons waits */
 	pid_t holder;
 	uint32_t generation; /* of daemons; 1: the first, which mounts */
 	int64_t restarted_ns;
@@ -48,14 +57,19 @@ struct handover {
 	atomic_bool draining; /* a signal asked for the end */
 	atomic_bool
 		rings; /* requests come over io_uring: the kernel cannot resend them */
-	atomic_bool resends; /* the kernel can */
+	atomic_bool resends;  /* the kernel can */
+	atomic_bool unlocked; /* not all buffers of this daemon are locked (receive.h) */
 	_Atomic uint32_t init_size;
 	char init[HANDOVER_INIT_MAX]; /* the kernel's first request */
 	_Atomic uint64_t next_ino;    /* of /output */
 
 	struct tail *tail; /* of the journal */
+	char *patches;     /* of /output: patch_table_new() */
+	char *buffers;     /* handover_buffer() */
 	struct handover_files files;
 	struct handover_nodes nodes;
+	struct handover_totals totals;      /* of /output */
+	void *ledger;                       /* … cache/ledger.h */
 	struct handover_requests *requests; /* this daemon's */
 };
 
@@ -63,6 +77,9 @@ struct handover {
 int handover_new(struct handover **out, struct why *why);
 /* Only in the process that made it, and only when no daemon lives. */
 struct handover *handover_free(struct handover *h);
+
+/* Where the i-th thread reads requests into (receive.h). */
+char *handover_buffer(const struct handover *h, unsigned int i);
 
 /* First of all in a daemon: readies the parts. In one that is not the first it also has
  * the kernel send again what the last daemon had not answered, and reads that; until

@@ -11,7 +11,7 @@ static bool file_used(void *arg, uint32_t i)
 {
 	struct handover_files *f = arg;
 
-	return atomic_load(&f->items[i].state) != HANDOVER_FREE;
+	return handover_file_state(&f->items[i]) != HANDOVER_FREE;
 }
 
 static int note_orphan(struct handover_files *f, struct handover_file *file)
@@ -41,12 +41,12 @@ static int drop_unknown(struct handover *h)
 	f->orphan_count = 0;
 	for (uint32_t i = 0; r == 0 && i < atomic_load(&f->limit); i++) {
 		struct handover_file *file = &f->items[i];
-		int state = atomic_load(&file->state);
+		enum handover_file_state state = handover_file_state(file);
 		bool again;
 
 		if (state != HANDOVER_OPENING && state != HANDOVER_RELEASING)
 			continue;
-		again = handover_resent(h, file->request);
+		again = handover_resent(h, atomic_load(&file->state) >> 2);
 		if (again)
 			r = note_orphan(f, file);
 		if (again == (state == HANDOVER_OPENING))

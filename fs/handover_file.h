@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fs/slots.h"
+#include "fs/base/slots.h"
 
 #define HANDOVER_FILES_MAX (1u << 20)
 
@@ -14,25 +14,32 @@ struct handover;
 
 enum handover_file_state {
 	HANDOVER_FREE,
-	HANDOVER_OPENING, /* the reply to `request` tells of it */
+	HANDOVER_OPENING, /* the reply to a request tells of it */
 	HANDOVER_OPEN,
-	HANDOVER_RELEASING, /* by `request`; gone once that is replied */
+	HANDOVER_RELEASING, /* by a request; gone once that is replied */
 };
 
 struct handover_file {
-	_Atomic int state;
-	int flags; /* of open(2) */
-	uint64_t request;
+	_Atomic uint64_t state; /* and the request, as handover_file_by() says */
+	int flags;              /* of open(2) */
 	uint64_t ino;
-	uint64_t version;     /* of the object, see ops_call.h; 0: any */
 	uint64_t backing_dev; /* of a file that is passed through */
 	uint64_t backing_ino;
 	int backing_id;
 	uint8_t mode; /* enum backing_mode */
 	bool is_dir;
-	/* A directory: what the reader has last got, and the cookie behind it. */
-	uint64_t dir_next, dir_name;
 };
+
+/* State and request are one: a reader sees both of the same open. */
+static inline uint64_t handover_file_by(enum handover_file_state state, uint64_t request)
+{
+	return request << 2 | state;
+}
+
+static inline enum handover_file_state handover_file_state(const struct handover_file *f)
+{
+	return (enum handover_file_state)(atomic_load(&f->state) & 3);
+}
 
 struct handover_files {
 	_Atomic uint32_t limit;

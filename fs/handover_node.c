@@ -3,6 +3,10 @@
  * A place is a directory's number and a name; it never changes, a move is another place.
  * Places lie in tables by length. A reference is the number of the table above 28 bits of
  * its place there plus one.
+ *
+ * A node has room for two, and `placed` says which one is valid: its lowest bit, until the
+ * tail of the journal has come further than the rest of it says; then the other. So a
+ * change of the tree is here exactly if it is in the journal or its tail.
  */
 #include "fs/handover_node.h"
 
@@ -11,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/tail.h"
 #include "fs/base/check.h"
 #include "fs/base/err.h"
 #include "fs/base/path.h"
@@ -18,6 +23,7 @@
 
 #define NODES_MAX (8u << 20)
 #define PLACE_BITS 28
+#define FOR_EVER (UINT64_MAX >> 1)
 
 struct place {
 	uint64_t parent;
@@ -99,16 +105,18 @@ static bool place_used(void *arg, uint32_t i)
 	return u->used[i];
 }
 
-static uint32_t place_of_node(void *arg, uint32_t i)
+/* One of the two references of a node. */
+static uint32_t place_of_node(void *arg, uint32_t i, int k)
 {
 	struct handover_nodes *t = arg;
 
-	return node_used(t, i) ? atomic_load(&t->items[i].place) : 0;
+	return node_used(t, i) ? atomic_load(&t->items[i].place[k]) : 0;
 }
 
-/* `place_of` tells which place the i-th item of the first table refers to; 0: none. */
+/* `place_of` tells which places (k: 0, 1) the i-th item of the first table refers to; 0:
+ * none. */
 static int attach_places(struct handover_nodes *t, uint32_t class,
-			 uint32_t (*place_of)(void *arg, uint32_t i), void *arg)
+			 uint32_t (*place_of)(void *arg, uint32_t i, int k), void *arg)
 {
 	uint32_t limit = atomic_load(&t->place_limit[class]);
 	struct used u = {calloc(limit + 1, sizeof(bool))};
@@ -116,8 +124,8 @@ static int attach_places(struct handover_nodes *t, uint32_t class,
 
 	if (!u.used)
 		return err_origin(-ENOMEM);
-	for (uint32_t i = 0; i < atomic_load(&t->limit); i++) {
-		uint32_t ref = place_of(arg, i);
+	for (uint32_t i = 0; i < atomic_load(&t->limit) * 2; i++) {
+		uint32_t ref = place_of(arg, i / 2, (int)(i % 2));
 
 		if (ref && ref >> PLACE_BITS == class)
 			u.used[(ref & ((1u << PLACE_BITS) - 1)) - 1] = true;
@@ -128,6 +136,14 @@ static int attach_places(struct handover_nodes *t, uint32_t class,
 	return err_trace(r);
 }
 
+/* Which of the two places is valid. */
+static uint32_t valid_place(const struct handover *h, const struct handover_node *n)
+{
+	uint64_t placed = atomic_load(&n->placed);
+
+	return (placed & 1) ^ (tail_end(h->tail) > placed >> 1);
+}
+
 int handover_nodes_begin(struct handover *h)
 {
 	struct handover_nodes *t = &h->nodes;
@@ -136,6 +152,10 @@ int handover_nodes_begin(struct handover *h)
 
 	for (uint32_t i = 0; r == 0 && i < HANDOVER_PLACE_CLASSES; i++)
 		r = attach_places(t, i, place_of_node, t);
+	/* The transaction that a move waited for will not come any more. */
+	for (uint32_t i = 0; r == 0 && i < atomic_load(&t->limit); i++)
+		atomic_store(&t->items[i].placed,
+			     FOR_EVER << 1 | valid_place(h, &t->items[i]));
 	return err_trace(r);
 }
 
@@ -159,7 +179,9 @@ struct handover_node *handover_node_new(struct handover *h, uint64_t ino,
 	n = &h->nodes.items[i];
 	atomic_store(&n->lookups, 0);
 	atomic_store(&n->live, 0);
-	atomic_store(&n->place, 0);
+	atomic_store(&n->place[0], 0);
+	atomic_store(&n->place[1], 0);
+	atomic_store(&n->placed, FOR_EVER << 1);
 	atomic_store(&n->which, 0);
 	n->attr[0] = *attr;
 	atomic_store(&n->ino, ino);
@@ -168,10 +190,11 @@ struct handover_node *handover_node_new(struct handover *h, uint64_t ino,
 
 void handover_node_free(struct handover *h, struct handover_node *n)
 {
-	uint32_t place = atomic_load(&n->place);
+	uint32_t places[] = {atomic_load(&n->place[0]), atomic_load(&n->place[1])};
 
 	atomic_store(&n->ino, 0);
-	place_free(&h->nodes, place);
+	place_free(&h->nodes, places[0]);
+	place_free(&h->nodes, places[1]);
 	slots_give(&h->nodes.slots, (uint32_t)(n - h->nodes.items));
 }
 
@@ -183,19 +206,37 @@ void handover_node_set_attr(struct handover_node *n, const struct handover_attr 
 	atomic_store(&n->which, other);
 }
 
-void handover_node_set_place(struct handover *h, struct handover_node *n, uint64_t parent,
-			     const char *name)
+/* The place that is not valid becomes this one; valid once the tail is behind `end`. */
+static void set_place(struct handover *h, struct handover_node *n, uint64_t parent,
+		      const char *name, uint64_t end)
 {
-	uint32_t old = atomic_load(&n->place);
+	uint32_t valid = valid_place(h, n), old;
 
-	atomic_store(&n->place, name ? place_new(&h->nodes, parent, name) : 0);
+	/* Before the other one changes; a move that waits is as good as not there. */
+	atomic_store(&n->placed, FOR_EVER << 1 | valid);
+	old = atomic_load(&n->place[!valid]);
+	atomic_store(&n->place[!valid], name ? place_new(&h->nodes, parent, name) : 0);
+	atomic_store(&n->placed,
+		     end == FOR_EVER ? FOR_EVER << 1 | !valid : end << 1 | valid);
 	place_free(&h->nodes, old);
 }
 
-uint64_t handover_node_place(struct handover *h, const struct handover_node *n,
+void handover_node_set_place(struct handover *h, struct handover_node *n, uint64_t parent,
+			     const char *name)
+{
+	set_place(h, n, parent, name, FOR_EVER);
+}
+
+void handover_node_move(struct handover *h, struct handover_node *n, uint64_t parent,
+			const char *name)
+{
+	set_place(h, n, parent, name, tail_end(h->tail));
+}
+
+uint64_t handover_node_place(const struct handover *h, const struct handover_node *n,
 			     const char **name)
 {
-	uint32_t ref = atomic_load(&n->place);
+	uint32_t ref = atomic_load(&n->place[valid_place(h, n)]);
 	const struct place *p;
 
 	if (!ref)
@@ -228,10 +269,10 @@ struct names {
 	void *arg;
 };
 
-static uint32_t place_of_name(void *arg, uint32_t i)
+static uint32_t place_of_name(void *arg, uint32_t i, int k)
 {
 	const struct names *n = arg;
-	const char *name = n->name_of(n->arg, i);
+	const char *name = k == 0 ? n->name_of(n->arg, i) : NULL;
 
 	return name ? ref_of(n->nodes, name) : 0;
 }

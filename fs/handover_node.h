@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fs/slots.h"
+#include "fs/base/slots.h"
 
 #define HANDOVER_ETAG_MAX 64
 #define HANDOVER_PLACE_CLASSES 4
@@ -22,7 +22,7 @@ struct handover_attr {
 	uint32_t mode, uid, gid;
 	int64_t mtime_ns, ctime_ns;
 	uint64_t size;
-	bool has_stored, has_crc, unverified, marker;
+	bool has_stored, has_crc, appendable, unverified, marker;
 	uint64_t stored_size, stored_crc64;
 	int64_t stored_mtime_ns;
 	char etag[HANDOVER_ETAG_MAX]; /* "": none, or too long for here */
@@ -31,9 +31,10 @@ struct handover_attr {
 struct handover_node {
 	_Atomic uint64_t ino; /* 0: free */
 	_Atomic uint64_t lookups;
-	_Atomic uint64_t live;  /* id of the staged file that open files share; 0: none */
-	_Atomic uint32_t place; /* its name, see below; 0: none any more */
-	_Atomic uint32_t which; /* of attr is valid */
+	_Atomic uint64_t live; /* id of the staged file that open files share; 0: none */
+	_Atomic uint32_t place[2]; /* its name; 0: none (any more) */
+	_Atomic uint64_t placed;   /* which of them is valid, and until when */
+	_Atomic uint32_t which;    /* of attr is valid */
 	struct handover_attr attr[2];
 };
 
@@ -56,9 +57,12 @@ struct handover_node *handover_node_new(struct handover *h, uint64_t ino,
 					const struct handover_attr *attr);
 void handover_node_free(struct handover *h, struct handover_node *n);
 void handover_node_set_attr(struct handover_node *n, const struct handover_attr *attr);
-/* name NULL: it has none any more. */
+/* Valid at once, or (move) with the transaction that the journal's tail gets next; the same
+ * daemon's, under the lock that orders these. name NULL: it has none any more. */
 void handover_node_set_place(struct handover *h, struct handover_node *n, uint64_t parent,
 			     const char *name);
+void handover_node_move(struct handover *h, struct handover_node *n, uint64_t parent,
+			const char *name);
 
 static inline const struct handover_attr *
 handover_node_attr(const struct handover_node *n)
@@ -66,7 +70,7 @@ handover_node_attr(const struct handover_node *n)
 	return &n->attr[atomic_load(&n->which) & 1];
 }
 /* Its directory, and its name in *name; 0: none. */
-uint64_t handover_node_place(struct handover *h, const struct handover_node *n,
+uint64_t handover_node_place(const struct handover *h, const struct handover_node *n,
 			     const char **name);
 
 /* The same memory as /input uses it: a table of the inodes module's own, with the number of

@@ -22,7 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,7 +32,9 @@
 #include "fs/base/exit.h"
 #include "fs/base/log.h"
 #include "fs/config.h"
+#include "fs/control.h"
 #include "fs/daemon.h"
+#include "fs/fusermount.h"
 #include "fs/handover.h"
 #include "fs/mounts.h"
 #include "fs/serve.h"
@@ -52,6 +54,23 @@ struct holder {
 	sigset_t signals;
 };
 
+/* Root's is here from the start; that of others as soon as the daemon has mounted. */
+static void take_connection(struct handover *h)
+{
+	if (h->fd < 0 && fusermount_take(h->pair, &h->fd) != 0)
+		log_debug(LOG_FUSE, "holder has no connection yet");
+}
+
+static int make_connection(struct handover *h, struct why *why)
+{
+	if (geteuid() != 0)
+		return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, h->pair) < 0
+			       ? why_set(why, -errno, "socketpair: %s", strerror(errno))
+			       : 0;
+	h->fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	return h->fd < 0 ? why_set(why, -errno, "/dev/fuse: %s", strerror(errno)) : 0;
+}
+
 static void on_signal(struct holder *s, int sig)
 {
 	struct why why = {""};
@@ -60,6 +79,7 @@ static void on_signal(struct holder *s, int sig)
 	case SIGCHLD:
 		break;
 	case SIGUSR1:
+		take_connection(s->handover);
 		if (!s->config->foreground &&
 		    daemon_detach(s->config->log_path, &why) < 0)
 			log_warn("holder keeps its terminal: %s", why.text);
@@ -81,8 +101,10 @@ static int watch(struct holder *s)
 	for (;;) {
 		int status, sig;
 
-		if (waitpid(s->daemon, &status, WNOHANG) == s->daemon)
+		if (waitpid(s->daemon, &status, WNOHANG) == s->daemon) {
+			take_connection(s->handover);
 			return status;
+		}
 		if (sigwait(&s->signals, &sig) == 0)
 			on_signal(s, sig);
 	}
@@ -92,7 +114,7 @@ static bool is_connected(const struct holder *s)
 {
 	struct pollfd p = {.fd = s->handover->fd};
 
-	return poll(&p, 1, 0) >= 0 && !(p.revents & POLLERR);
+	return p.fd >= 0 && poll(&p, 1, 0) >= 0 && !(p.revents & POLLERR);
 }
 
 /* The dead daemon's, while nobody else can have mounted there. */
@@ -112,15 +134,20 @@ static void remove_socket(const struct holder *s)
 /* Nobody will answer any more: who waits gets an error now. */
 static void take_away(struct holder *s)
 {
+	_cleanup_(close_fdp) int fd = -1;
 	struct mounts_entry entry;
+	bool mounted = is_connected(s) && mounts_find(s->config->dir, &entry) == 0 &&
+		       !strcmp(entry.type, MOUNTS_TYPE);
 
-	if (is_connected(s) && mounts_find(s->config->dir, &entry) == 0 &&
-	    !strcmp(entry.type, MOUNTS_TYPE)) {
+	if (mounted) {
 		remove_socket(s);
-		mounts_abort(entry.minor);
-		umount2(s->config->dir, MNT_DETACH | UMOUNT_NOFOLLOW);
+		fd = mounts_abort_open(&entry);
+		if (fd >= 0)
+			mounts_abort(fd);
 	}
 	close_fdp(&s->handover->fd); /* the last one: this alone ends the connection */
+	if (mounted && mounts_remove(s->config->dir, true) < 0)
+		log_warn("dead mount left dir=\"%s\"", s->config->dir);
 }
 
 /* Deaths of the last minute, this one included. */
@@ -192,7 +219,8 @@ static bool judge(struct holder *s, int status, int *code)
 static int start(struct holder *s, int *report)
 {
 	struct handover *h = s->handover;
-	unsigned int n = recent(s);
+	/* Of the default's five. */
+	unsigned int n = recent(s) * DEATHS_MAX / s->deaths_max;
 
 	if (n > 1)
 		clock_sleep_ms(n < 5 ? WAIT_MS << (n - 2) : WAIT_MAX_MS);
@@ -229,6 +257,7 @@ int holder_run(const struct config *config, int report)
 	struct holder s = {.config = config, .deaths_max = deaths_max()};
 	struct why why = {""};
 	int code = EXIT_INTERNAL, r;
+	sigset_t before;
 
 	daemon_harden();
 	sigemptyset(&s.signals);
@@ -237,16 +266,20 @@ int holder_run(const struct config *config, int report)
 	sigaddset(&s.signals, SIGINT);
 	sigaddset(&s.signals, SIGHUP);
 	sigaddset(&s.signals, SIGUSR1);
-	pthread_sigmask(SIG_BLOCK, &s.signals, NULL);
+	pthread_sigmask(SIG_BLOCK, &s.signals, &before);
 	r = handover_new(&s.handover, &why);
+	/* Address space is limited, or memory is not promised beyond what there is. */
+	if (r == -ENOMEM && config->restart != CONFIG_ON) {
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		return serve_run(config, report, NULL);
+	}
 	if (r == 0) {
 		/* For what is written, to go on matters more than the fewer wake-ups. */
 		s.handover->wanted =
 			config->restart == CONFIG_ON ||
 			(config->role == CONFIG_OUTPUT && config->io_uring != CONFIG_ON);
-		s.handover->fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-		if (s.handover->fd < 0)
-			r = why_set(&why, -errno, "/dev/fuse: %s", strerror(errno));
+		r = make_connection(s.handover, &why);
+		s.handover->control_fd = control_socket();
 	}
 	if (r < 0) {
 		daemon_report(report, EXIT_INTERNAL, &why);

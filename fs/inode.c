@@ -28,6 +28,7 @@
 #define SLAB_NODES (1u << SLAB_SHIFT)
 #define NONE UINT32_MAX
 #define HEADS_FIRST 1024u
+#define BARREN 4096
 
 struct node {
 	char *name; /* NULL: free */
@@ -39,6 +40,7 @@ struct node {
 	uint32_t hash;
 	struct inodes_version version;
 	bool replaced; /* not in a chain */
+	bool spared; /* the kernel was asked to let go of it, and has not used it since */
 };
 
 struct inodes {
@@ -54,7 +56,9 @@ struct inodes {
 	uint32_t free;  /* the first free one */
 	uint32_t *heads;
 	uint32_t head_count;
-	uint32_t hand; /* where inodes_spare() goes on */
+	uint32_t spared_count;
+	uint32_t hand;   /* where inodes_spare() goes on */
+	uint64_t barren; /* it finds nothing while there are fewer */
 };
 
 static struct node *node_at(struct inodes *t, uint32_t i)
@@ -167,8 +171,10 @@ static int restore(struct inodes *t)
 	if (r < 0)
 		return err_trace(r);
 	t->used = used;
-	for (uint32_t i = 0; i < used; i++)
+	for (uint32_t i = 0; i < used; i++) {
 		node_at(t, i)->children = 0;
+		node_at(t, i)->spared = false;
+	}
 	for (uint32_t i = 1; i < used; i++) {
 		if (node_at(t, i)->name)
 			node_at(t, node_at(t, i)->parent)->children++;
@@ -306,6 +312,7 @@ static int add(struct inodes *t, uint32_t parent, const char *name, uint32_t has
 	n->parent = parent;
 	n->hash = hash;
 	n->replaced = false;
+	n->spared = false;
 	head = &t->heads[hash & (t->head_count - 1)];
 	n->next = *head;
 	*head = i;
@@ -364,6 +371,8 @@ int inodes_enter(struct inodes *t, uint64_t parent, const char *name,
 	n = node_at(t, i);
 	n->version = *version;
 	n->lookups++;
+	t->spared_count -= n->spared;
+	n->spared = false;
 	*ino = (uint64_t)i + 1;
 	*generation = n->generation;
 	return 0;
@@ -393,6 +402,8 @@ static void drop(struct inodes *t, uint32_t i)
 	n->next = t->free;
 	t->free = i;
 	t->count--;
+	t->spared_count -= n->spared;
+	n->spared = false;
 }
 
 void inodes_forget(struct inodes *t, uint64_t ino, uint64_t count)
@@ -455,15 +466,36 @@ uint64_t inodes_count(struct inodes *t)
 	return t->count;
 }
 
-size_t inodes_spare(struct inodes *t, uint64_t keep, struct inodes_spare *out, size_t max)
+bool inodes_is_over(struct inodes *t, uint64_t max)
 {
-	size_t count = 0;
+	lock_scope(&t->lock);
+	return t->count - t->spared_count > max && t->count >= t->barren;
+}
+
+int inodes_name(struct inodes *t, uint64_t ino, struct inodes_name *out)
+{
+	struct node *n;
+	uint32_t i;
+
+	lock_scope(&t->lock);
+	n = node_of(t, ino, &i);
+	if (!n || i == 0)
+		return err_origin(-ESTALE);
+	out->parent = (uint64_t)n->parent + 1;
+	strcpy(out->name, n->name); /* at most PATH_NAME_MAX, as entered */
+	return 0;
+}
+
+size_t inodes_spare(struct inodes *t, uint64_t keep, uint64_t *out, uint64_t *parents,
+		    size_t max)
+{
+	size_t count = 0, fresh = 0;
 
 	lock_scope(&t->lock);
 	for (uint32_t seen = 0; seen < t->used && count < max; seen++) {
 		struct node *n;
 
-		if (t->count <= keep + count)
+		if (t->count - t->spared_count <= keep)
 			break;
 		t->hand = t->hand + 1 < t->used ? t->hand + 1 : 1;
 		if (t->hand >= t->used)
@@ -471,9 +503,13 @@ size_t inodes_spare(struct inodes *t, uint64_t keep, struct inodes_spare *out, s
 		n = node_at(t, t->hand);
 		if (!n->name || n->replaced || n->children || S_ISDIR(n->version.mode))
 			continue;
-		out[count].parent = (uint64_t)n->parent + 1;
-		strcpy(out[count++].name,
-		       n->name); /* at most PATH_NAME_MAX, as entered */
+		/* What was in use the last time may not be any more. */
+		fresh += !n->spared;
+		t->spared_count += !n->spared;
+		n->spared = true;
+		parents[count] = (uint64_t)n->parent + 1;
+		out[count++] = (uint64_t)t->hand + 1;
 	}
-	return count;
+	t->barren = fresh ? 0 : t->count + BARREN;
+	return fresh ? count : 0;
 }

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,12 +52,18 @@ int inodes_path(struct inodes *t, uint64_t ino, char *dir, char *name,
 
 uint64_t inodes_count(struct inodes *t);
 
-/* Files that someone has looked up, at most `max` of them, each time others in turn, as
- * long as there are more than `keep` inodes: whom to ask the kernel to let go of. Returns
- * how many. */
-struct inodes_spare {
+/* Files that someone has looked up, at most `max` of them, in turn, as long as there are
+ * more than `keep` inodes: the kernel is to be asked to let go of them, which takes effect
+ * later. Their directories go to `parents`. Returns how many; 0 also when all of them were
+ * asked for before. */
+size_t inodes_spare(struct inodes *t, uint64_t keep, uint64_t *out, uint64_t *parents,
+		    size_t max);
+/* Whether it is time for that: more than `max`, not counting those asked for before. */
+bool inodes_is_over(struct inodes *t, uint64_t max);
+
+/* Where a number is found. -ESTALE: no such number, or the root's. */
+struct inodes_name {
 	uint64_t parent;
 	char name[PATH_NAME_MAX + 1];
 };
-size_t inodes_spare(struct inodes *t, uint64_t keep, struct inodes_spare *out,
-		    size_t max);
+int inodes_name(struct inodes *t, uint64_t ino, struct inodes_name *out);

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -307,6 +308,25 @@ int input_dir_key(struct input *in, uint64_t ino, char *path)
 	return 0;
 }
 
+/* What the store can have no object for is not there. */
+static int find_possible(struct input *in, const char *dir, const char *name,
+			 unsigned int flags, struct meta_entry *entry)
+{
+	char key[PATH_KEY_MAX + 2];
+	int n = snprintf(key, sizeof(key), "%s%s", dir, name);
+
+	if ((size_t)n >= sizeof(key))
+		return err_origin(-ENAMETOOLONG);
+	switch (origin_key_check(in->config.origin, key)) {
+	case 0:
+		return input_find(in, dir, name, flags, entry);
+	case -ENAMETOOLONG:
+		return err_origin(-ENAMETOOLONG);
+	default:
+		return err_origin(-ENOENT);
+	}
+}
+
 int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned int flags,
 		 struct tree_attr *attr)
 {
@@ -320,7 +340,7 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 		return err_origin(-ENOENT);
 	r = input_dir_key(in, parent, path);
 	if (r == 0)
-		r = input_find(in, path, name, flags, &entry);
+		r = find_possible(in, path, name, flags, &entry);
 	if (r == META_E_WAIT)
 		return TREE_E_WAIT;
 	if (r == META_E_NONE) {
@@ -336,14 +356,20 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 
 bool input_is_over(struct input *in)
 {
-	return in->config.inodes_max && inodes_count(in->inodes) > in->config.inodes_max;
+	return in->config.inodes_max && inodes_is_over(in->inodes, in->config.inodes_max);
 }
 
-size_t input_spare(struct input *in, struct inodes_spare *out, size_t max)
+size_t input_spare(struct input *in, uint64_t *out, uint64_t *parents, size_t max)
 {
-	/* Down to less than where it began, so that it does not begin at once again. */
+	/* Many at a time: each time costs what the kernel was just being told (ops_input.c). */
 	return inodes_spare(in->inodes,
-			    in->config.inodes_max - in->config.inodes_max / 16, out, max);
+			    in->config.inodes_max - in->config.inodes_max / 16, out,
+			    parents, max);
+}
+
+int input_name(struct input *in, uint64_t ino, struct inodes_name *out)
+{
+	return err_trace(inodes_name(in->inodes, ino, out));
 }
 
 void input_forget(struct input *in, uint64_t ino, uint64_t n)
@@ -427,6 +453,22 @@ static int open_entry(struct input *in, const char *dir, const char *name,
 		object_get(in->config.cache, in->config.origin, key, &entry->attr, out));
 }
 
+/* Under the object's lock. */
+static void file_wrong(void *arg)
+{
+	struct input_file *file = arg;
+	struct input *in = file->in;
+
+	if (in->on_wrong)
+		in->on_wrong(in->on_wrong_arg, file->ino);
+}
+
+void input_on_wrong(struct input *in, void (*fn)(void *arg, uint64_t ino), void *arg)
+{
+	in->on_wrong = fn;
+	in->on_wrong_arg = arg;
+}
+
 int input_open(struct input *in, uint64_t ino, unsigned int flags,
 	       struct input_file **out)
 {
@@ -451,7 +493,8 @@ int input_open(struct input *in, uint64_t ino, unsigned int flags,
 	}
 	file->in = in;
 	file->ino = ino;
-	object_reader_init(&file->reader);
+	object_reader_init(&file->reader, file->object, in->config.verify, file_wrong,
+			   file);
 	atomic_fetch_add(&in->files_open, 1);
 	*out = file;
 	return 0;
@@ -462,8 +505,8 @@ void input_close(struct input_file *file)
 	if (!file)
 		return;
 	atomic_fetch_sub(&file->in->files_open, 1);
-	object_put(file->object);
 	object_reader_fini(&file->reader);
+	object_put(file->object);
 	free(file);
 }
 

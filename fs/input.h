@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "cache/object.h"
 #include "fs/base/err.h"
 #include "fs/tree.h"
 
@@ -35,6 +36,7 @@ struct input_config {
 	uint64_t inodes_max;         /* files the kernel may hold, about; 0: any number */
 	uint32_t requests_max;       /* for what no reader waits for; 0: a default */
 	bool immutable;              /* the source never changes: ttl for ever */
+	enum object_verify verify;   /* when bytes of large files are shown */
 	bool posix; /* ask for the objects' own mode, owner and times (one request
 				* a file) instead of the defaults below */
 	uid_t uid;
@@ -51,10 +53,12 @@ int input_lookup(struct input *in, uint64_t parent, const char *name, unsigned i
 		 struct tree_attr *attr);
 void input_forget(struct input *in, uint64_t ino, uint64_t n);
 
-/* Names that the kernel should let go of (session_forget_name()), because it holds more
+/* Inodes that the kernel should let go of (session_forget_files()), because it holds more
  * files than inodes_max: what it forgets is forgotten here, too. Returns how many. */
-struct inodes_spare;
-size_t input_spare(struct input *in, struct inodes_spare *out, size_t max);
+size_t input_spare(struct input *in, uint64_t *out, uint64_t *parents, size_t max);
+/* The name of a file, for session_forget_name(). -ESTALE. */
+struct inodes_name;
+int input_name(struct input *in, uint64_t ino, struct inodes_name *out);
 bool input_is_over(struct input *in); /* whether to call it; cheap */
 int input_getattr(struct input *in, uint64_t ino, unsigned int flags,
 		  struct tree_attr *attr);
@@ -74,6 +78,10 @@ void input_closedir(struct input_dir *dir);
 int input_open(struct input *in, uint64_t ino, unsigned int flags,
 	       struct input_file **out);
 void input_close(struct input_file *file);
+
+/* From now on, what is to be told of an inode whose readers may have seen wrong bytes: what
+ * is kept of it elsewhere must go. Called with locks held: it must not call back, nor wait. */
+void input_on_wrong(struct input *in, void (*fn)(void *arg, uint64_t ino), void *arg);
 
 /* Up to n bytes at off into p, *got less than n only at the end of the file. */
 int input_read(struct input_file *file, uint64_t off, void *p, size_t n,

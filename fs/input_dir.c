@@ -2,6 +2,7 @@
 /* Open directories of the input tree. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cache/listing.h"
 #include "cache/meta.h"
@@ -75,7 +76,37 @@ struct page {
 	tree_fill_fn fill;
 	void *arg;
 	int result; /* what ended it early */
+	/* With posix: files to be asked for before they are shown. */
+	char (*names)[PATH_NAME_MAX + 1];
+	uint32_t name_count, entry_count;
 };
+
+/* A listing_fn. */
+static int gather(void *arg, const struct listing_entry *e, uint64_t next)
+{
+	struct page *p = arg;
+
+	(void)next;
+	if (!e->attr.is_dir && !e->attr.has_posix)
+		strcpy(p->names[p->name_count++], e->name);
+	return ++p->entry_count == META_ASK_MAX ? LISTING_E_END : 0;
+}
+
+/* So that a page costs a round trip and not one for each of its files. */
+static int ask_files(struct page *p, const struct wait *w)
+{
+	int r;
+
+	p->names = calloc(META_ASK_MAX, sizeof(*p->names));
+	if (!p->names)
+		return err_origin(-ENOMEM);
+	r = listing_each(p->dir->listing, p->at, false, w, gather, p);
+	if (r >= 0)
+		meta_ask_files(p->dir->in->meta, p->dir->path, p->names, p->name_count,
+			       w);
+	free(p->names);
+	return r < 0 ? err_trace(r) : 0;
+}
 
 static int show(struct page *p, const struct listing_entry *e, uint64_t next)
 {
@@ -114,7 +145,7 @@ static int show_next(void *arg, const struct listing_entry *e, uint64_t next)
 		return LISTING_E_END;
 	p->at = next;
 	p->count++;
-	return 0;
+	return p->entry_count && p->count == p->entry_count ? LISTING_E_END : 0;
 }
 
 int input_readdir(struct input_dir *dir, uint64_t cookie, bool with_lookup,
@@ -129,14 +160,18 @@ int input_readdir(struct input_dir *dir, uint64_t cookie, bool with_lookup,
 		.arg = arg,
 	};
 	struct blocked b;
-	int r;
+	const struct wait *w;
+	int r = 0;
 
 	/* Once there is something to show, showing it beats waiting for more. */
 	if (flags & TREE_NOWAIT) {
 		r = listing_each(dir->listing, cookie, true, NULL, show_next, &p);
 	} else {
-		r = listing_each(dir->listing, cookie, false,
-				 input_block_begin(dir->in, &b), show_next, &p);
+		w = input_block_begin(dir->in, &b);
+		if (dir->in->config.posix && with_lookup)
+			r = ask_files(&p, w);
+		if (r == 0)
+			r = listing_each(dir->listing, cookie, false, w, show_next, &p);
 		input_block_end(dir->in, &b);
 	}
 	if (p.count || p.result == TREE_E_FULL)

@@ -34,6 +34,8 @@ struct input {
 	struct inodes *inodes;
 	int64_t born_ns; /* the time of directories that have none */
 	_Atomic uint64_t reads, bytes_read, stale, files_open;
+	void (*on_wrong)(void *arg, uint64_t ino);
+	void *on_wrong_arg;
 	struct lock lock; /* the three below */
 	struct list blocked;
 	uint64_t early[INPUT_EARLY_MAX]; /* tokens interrupted before their call waited */

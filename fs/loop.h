@@ -6,12 +6,15 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 struct fuse_session;
 struct handover;
 struct loop;
 
+/* writes: the mount takes some, so that requests may be large. */
 int loop_new(struct fuse_session *fuse, struct handover *handover,
-	     unsigned int threads_max, struct loop **out);
+	     unsigned int threads_max, bool writes, struct loop **out);
 struct loop *loop_free(struct loop *l); /* takes NULL, returns NULL */
 
 /* Serves until the connection has ended, or the session was told to and loop_wake() said

@@ -9,12 +9,13 @@
 
 #include "fs/base/err.h"
 #include "fs/base/log.h"
+#include "fs/base/standard.h"
 #include "fs/cmd.h"
 #include "fs/config.h"
 
 static const struct command *const commands[] = {
-	&cmd_mount, &cmd_umount,  &cmd_flush, &cmd_status,
-	&cmd_warm,  &cmd_recover, &cmd_check, NULL,
+	&cmd_mount,   &cmd_umount, &cmd_flush,   &cmd_status, &cmd_warm,
+	&cmd_recover, &cmd_check,  &cmd_metrics, NULL,
 };
 
 static const struct program program = {
@@ -44,6 +45,7 @@ int main(int argc, char **argv)
 {
 	const char *name = strrchr(argv[0], '/');
 
+	standard_open();
 	log_init("sluice");
 	name = name ? name + 1 : argv[0];
 	if (!strcmp(name, "mount.sluice") || !strcmp(name, "mount.fuse.sluice"))

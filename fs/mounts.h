@@ -27,13 +27,17 @@ struct mounts_entry {
 	char source[1280];
 	char type[64];
 	unsigned int minor; /* of the device: names the FUSE connection */
+	unsigned int id;    /* of the mount in this name space */
+	unsigned int user;  /* who mounted it, for mounts of ours */
 	bool read_only;
 };
 
-/* The uppermost mount on exactly this directory. */
-enum {
-	MOUNTS_E_NONE = 1
+enum mounts_condition {
+	MOUNTS_E_NONE = 1,
+	MOUNTS_E_BUSY
 };
+
+/* The uppermost mount on exactly this directory. MOUNTS_E_NONE. */
 int mounts_find(const char *dir, struct mounts_entry *out);
 
 /* Each mount of ours in this mount name space; a non-zero return ends the walk. */
@@ -41,8 +45,25 @@ typedef int (*mounts_fn)(void *arg, const struct mounts_entry *entry);
 int mounts_each(mounts_fn fn, void *arg);
 
 /* Ends the connection of a mount whose daemon does not answer: every process that waits
- * for it gets an error. Needs the owner's or root's rights. */
-int mounts_abort(unsigned int minor);
+ * for it gets an error. Needs the owner's or root's rights. In two steps for who takes the
+ * mount away in between: its number may be another mount's as soon as it is free, and what
+ * was opened stays this one's. Opens only for a mount that is still there.
+ * mounts_abort_open() returns the descriptor, the caller's to close. -ENOENT. */
+int mounts_abort_open(const struct mounts_entry *entry);
+/* Of a connection that is known to live, mounted here or not. */
+int mounts_abort_open_connection(unsigned int minor);
+int mounts_abort(int fd);
 
-/* Names of up to three processes that use the mount ("1234 python3, ..."), or "". */
+/* Takes the uppermost mount on `dir` out of the name space; lazily: also while it is in use,
+ * by who keeps it then; else MOUNTS_E_BUSY. 0 also when nothing of ours is there any more.
+ * -EPERM: it is another user's. */
+int mounts_remove(const char *dir, bool lazily);
+
+/* Where else a connection is mounted, up to three: directories of this mount name space
+ * ("/mnt"), and of others, by one of their processes ("1234 python3"), or "". Escaped as
+ * log_escape() does. */
+void mounts_elsewhere(unsigned int minor, char *out, size_t size);
+
+/* Names of up to three processes that use the mount ("1234 python3, ..."), or ""; escaped as
+ * log_escape() does. */
 void mounts_users(const char *dir, char *out, size_t size);

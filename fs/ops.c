@@ -272,6 +272,7 @@ int ops_new(const struct ops_config *config, struct ops **out)
 	lock_init(&o->lock);
 	lock_cond_init(&o->replied);
 	list_init(&o->handles);
+	list_init(&o->replaced);
 	r = backing_new(&kernel, config->input != NULL, &o->backing);
 	if (r == 0 && config->input)
 		r = standins_new(STANDINS_MAX, &o->standins);
@@ -286,6 +287,10 @@ int ops_new(const struct ops_config *config, struct ops **out)
 		ops_free(o);
 		return err_trace(r);
 	}
+	if (config->input)
+		input_on_wrong(config->input, ops_input_wrong, o);
+	else
+		output_on_over(config->output, ops_spare, o);
 	*out = o;
 	return 0;
 }
@@ -299,7 +304,12 @@ struct ops *ops_free(struct ops *o)
 {
 	if (!o)
 		return NULL;
+	/* Under the lock: whoever may still queue something has done so. */
+	lock_take(&o->lock);
 	atomic_store(&o->stopping, true);
+	lock_drop(&o->lock);
+	if (o->config.output)
+		output_on_over(o->config.output, NULL, NULL);
 	interrupt_all(o);
 	worker_pool_free(o->workers);
 	lock_take(&o->lock);
@@ -307,6 +317,12 @@ struct ops *ops_free(struct ops *o)
 		lock_wait(&o->lock, &o->replied, UINT64_MAX);
 	lock_drop(&o->lock);
 	handle_close_all(o);
+	while (!list_empty(&o->replaced)) {
+		struct replaced *name = list_first(&o->replaced, struct replaced, link);
+
+		list_remove(&name->link);
+		free(name);
+	}
 	standins_free(o->standins);
 	backing_free(o->backing);
 	pthread_cond_destroy(&o->replied);

@@ -21,9 +21,9 @@ struct session;
 struct worker_pool;
 struct ops;
 
-/* Which opens of an immutable /input the kernel may leave out, in the order of enum
- * config_profile_index: without them small files are
- * read at its own speed from the second time on, but none can be passed through. */
+/* Which opens of /input the kernel may leave out, in the order of enum
+ * config_profile_index: without them small files are read at its own speed from the second
+ * time on, but none can be passed through. */
 enum ops_profile {
 	OPS_PROFILE_AUTO,  /* all, once the files that were opened have been small */
 	OPS_PROFILE_SMALL, /* all */
@@ -38,7 +38,7 @@ struct ops_config {
 	struct handover *handover; /* NULL: none */
 	uint64_t ttl_ms;           /* of names that do not exist */
 	bool immutable;
-	enum ops_profile profile; /* with immutable */
+	enum ops_profile profile; /* of /input */
 	unsigned int thread_count;
 };
 

@@ -5,8 +5,13 @@
 #include <limits.h>
 #include <stdatomic.h>
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 #include "fs/base/list.h"
 #include "fs/base/lock.h"
+#include "fs/inode.h"
 #include "fs/ops.h"
 
 #define OPS_BLOCK_SIZE 65536 /* what programs should read at once, as they are told */
@@ -27,6 +32,12 @@ enum ops_request {
 	OPS_REQUEST_N
 };
 
+/* A name that is another version now. */
+struct replaced {
+	struct list link;
+	struct inodes_name name;
+};
+
 struct ops {
 	struct ops_config config;
 	_Atomic uint64_t requests[OPS_REQUEST_N];
@@ -41,8 +52,10 @@ struct ops {
 	struct worker_pool *workers;
 	uint32_t replies; /* lock: expected from other threads */
 	pthread_cond_t replied;
-	atomic_bool sparing;       /* a worker asks the kernel to let go of names */
-	atomic_bool stopping;      /* nobody waits for replies any more */
+	struct list replaced; /* lock: struct replaced, for the kernel to look up again */
+	bool looking_again;   /* lock: a worker sees to it */
+	atomic_bool sparing;  /* a worker asks the kernel to let go of names */
+	atomic_bool stopping; /* nobody waits for replies any more */
 	_Atomic uint64_t tokens;   /* last interrupt token given out */
 	_Atomic uint64_t deferred; /* calls handed to workers */
 	_Atomic uint64_t inlined;  /* calls that blocked their thread: queue full */
@@ -91,6 +104,12 @@ void call_start(struct call *c);
  * by a worker where one thread per core does (io_uring). */
 void call_start_blocking(struct call *c);
 
+/* Has the kernel let go of files that it does not use, whose inodes or nodes take memory here:
+ * by a worker, which may be at it already; or in this thread, which must hold nothing that
+ * the kernel's look-ups wait for. `arg`: the struct ops, for output_on_over(). */
+void ops_spare(void *arg);
+void ops_spare_now(struct ops *o);
+
 /* A reply will come from a thread that is not ours: ops_free() waits for it. */
 void ops_reply_expected(struct ops *o);
 void ops_reply_sent(struct ops *o);
@@ -100,6 +119,9 @@ void ops_reply_sent(struct ops *o);
 char *call_buffer(fuse_req_t req, size_t size);
 
 void call_fail(fuse_req_t req, int r);
+
+/* For input_on_wrong(): arg is the struct ops. */
+void ops_input_wrong(void *arg, uint64_t ino);
 
 /* An open file or directory, in fi->fh. */
 typedef void (*handle_close_fn)(void *file);
@@ -122,6 +144,19 @@ static inline struct handle *call_handle(const struct call *c)
 /* The tree's file or directory of the call's handle, opened anew where the last daemon
  * had it open. Negative errno, or TREE_E_WAIT. */
 int call_file(struct call *c, unsigned int flags, void **out);
+/* Before a reply, of calls that workers make: the kernel releases a handle behind all answers
+ * to other requests with it, which ThreadSanitizer does not see. */
+static inline void call_used_file(const struct call *c)
+{
+#ifdef __SANITIZE_THREAD__
+	struct handle *h = call_handle(c);
+
+	if (h)
+		__tsan_release(h);
+#else
+	(void)c;
+#endif
+}
 /* Grants a mode and fills fi. `fd` is taken; -1: none. NULL: no memory. */
 struct handle *handle_open(struct call *c, void *file, handle_close_fn close, int fd,
 			   bool cached, bool keep);

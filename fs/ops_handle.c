@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/kill_point.h"
 #include "fs/base/err.h"
 #include "fs/handover.h"
 #include "fs/ops_call.h"
@@ -74,13 +75,10 @@ static int take_slot(struct call *c, struct handle *h)
 		return err_origin(-ENFILE);
 	f = slot_of(o, h->slot);
 	f->flags = c->fi.flags;
-	f->request = c->request;
 	f->ino = c->ino;
-	f->version = 0;
 	f->backing_id = 0;
 	f->mode = BACKING_DIRECT;
 	f->is_dir = false;
-	f->dir_next = f->dir_name = 0;
 	__atomic_store_n(&o->slots[h->slot], h, __ATOMIC_RELEASE);
 	c->fi.fh = (uint64_t)h->slot + 1;
 	return 0;
@@ -108,6 +106,9 @@ static void *handle_free(struct ops *o, struct handle *h)
 {
 	void *file = h->file;
 
+#ifdef __SANITIZE_THREAD__
+	__tsan_acquire(h);
+#endif
 	lock_take(&o->lock);
 	list_remove(&h->link);
 	lock_drop(&o->lock);
@@ -119,40 +120,36 @@ static void *handle_free(struct ops *o, struct handle *h)
 static void publish(struct call *c, struct handle *h)
 {
 	if (c->ops->slots)
-		atomic_store(&slot_of(c->ops, h->slot)->state, HANDOVER_OPENING);
+		atomic_store(&slot_of(c->ops, h->slot)->state,
+			     handover_file_by(HANDOVER_OPENING, c->request));
 	atomic_store_explicit(&h->ready, true, memory_order_release);
 }
 
 /* The kernel is told next that it is closed. */
 static void withdraw(struct call *c, struct handle *h)
 {
-	struct handover_file *f;
-
 	if (!c->ops->slots)
 		return;
-	f = slot_of(c->ops, h->slot);
-	f->request = c->request;
-	atomic_store(&f->state, HANDOVER_RELEASING);
+	atomic_store(&slot_of(c->ops, h->slot)->state,
+		     handover_file_by(HANDOVER_RELEASING, c->request));
 	__atomic_store_n(&c->ops->slots[h->slot], NULL, __ATOMIC_RELEASE);
 }
 
 void handle_told_open(struct call *c)
 {
-	int opening = HANDOVER_OPENING;
-	struct handover_file *f;
+	uint64_t opening = handover_file_by(HANDOVER_OPENING, c->request);
 
-	if (!c->ops->slots)
-		return;
 	/* It may have been closed meanwhile, and the slot be another's. */
-	f = slot_of(c->ops, (uint32_t)c->fi.fh - 1);
-	if (f->request == c->request)
-		atomic_compare_exchange_strong(&f->state, &opening, HANDOVER_OPEN);
+	if (c->ops->slots)
+		atomic_compare_exchange_strong(
+			&slot_of(c->ops, (uint32_t)c->fi.fh - 1)->state, &opening,
+			HANDOVER_OPEN);
 }
 
 void handle_told_closed(struct call *c)
 {
 	if (c->ops->slots && c->fi.fh > 0 && c->fi.fh <= HANDOVER_FILES_MAX &&
-	    atomic_load(&slot_of(c->ops, (uint32_t)c->fi.fh - 1)->state) ==
+	    handover_file_state(slot_of(c->ops, (uint32_t)c->fi.fh - 1)) ==
 		    HANDOVER_RELEASING)
 		handover_file_give(c->ops->config.handover, (uint32_t)c->fi.fh - 1);
 }
@@ -218,8 +215,10 @@ struct handle *handle_open(struct call *c, void *file, handle_close_fn close_fil
 
 void *handle_close(struct call *c, struct handle *h)
 {
-	backing_close(c->ops->backing, c->req, c->ino, h->mode);
+	/* Before its backing id goes: the next daemon must not give that out again. */
 	withdraw(c, h);
+	kill_point("release.withdrawn");
+	backing_close(c->ops->backing, c->req, c->ino, h->mode);
 	return handle_free(c->ops, h);
 }
 

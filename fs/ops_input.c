@@ -10,9 +10,11 @@
  *
  * Opens left out. A kernel that is told ENOSYS sends no open, release or flush of any file
  * any more: what it has in its page cache costs nothing then, and nothing can be passed
- * through. That fits a source that never changes and consists of small files (ops.h has the
- * choice); reads then come without a file, and standin.h keeps one. Directories of such a
- * source go without opendir in any case.
+ * through. That fits a source that consists of small files (ops.h has the choice); reads
+ * then come without a file, and standin.h keeps one. An inode being one version, names are
+ * as fresh as before: the kernel looks them up again when their time has come, or when a
+ * read has found that the store has another version. Directories of a source that never
+ * changes go without opendir in any case.
  * Opens that the kernel was about to release when it learned of it are kept to the end: as
  * many as there were at one moment.
  */
@@ -28,13 +30,11 @@
 #include "fs/session.h"
 #include "fs/standin.h"
 
-#define SMALL_EVIDENCE 64 /* small files opened before opens are left out */
-#define SMALL_SHARE 64    /* and this many for each large one */
-
-enum {
-	SPARE_MAX = 256,   /* names at a time */
-	SPARE_ROUNDS = 256 /* then whoever comes next begins again */
-};
+/* Small files opened before opens are left out, for ever: of a source that never changes,
+ * which is a data set of its own, and of others, where large ones may be yet to come. */
+#define SMALL_EVIDENCE_FIXED 64
+#define SMALL_EVIDENCE 1024
+#define SMALL_SHARE 64 /* and this many for each large one */
 
 static struct input *tree(const struct call *c)
 {
@@ -58,8 +58,7 @@ static void in_init(void *user, struct fuse_conn_info *conn)
 	struct ops *o = user;
 
 	ops_common_init(user, conn);
-	o->can_skip_open =
-		o->config.immutable && (conn->capable & FUSE_CAP_NO_OPEN_SUPPORT);
+	o->can_skip_open = conn->capable & FUSE_CAP_NO_OPEN_SUPPORT;
 	o->can_skip_opendir =
 		o->config.immutable && (conn->capable & FUSE_CAP_NO_OPENDIR_SUPPORT);
 	atomic_store(&o->skips_opendir, o->can_skip_opendir);
@@ -67,31 +66,95 @@ static void in_init(void *user, struct fuse_conn_info *conn)
 		     o->can_skip_open && o->config.profile == OPS_PROFILE_SMALL);
 }
 
-/* The kernel keeps names as long as it likes; what it holds takes memory here. */
-static void spare(void *arg)
+/* Before a page of a listing that would take more. While the kernel lets go of inodes it
+ * trusts no attributes of entries that are on their way, and asks for each: so its reader
+ * waits, where it can be told without the directory's lock, which the reader holds. */
+static int make_room(struct ops *o, unsigned int flags)
 {
-	struct ops *o = arg;
-	struct inodes_spare *names = malloc(SPARE_MAX * sizeof(*names));
-	size_t n = names ? 1 : 0;
-
-	/* Those in use stay: each is asked for once a turn at most. */
-	for (int round = 0; n && round < SPARE_ROUNDS && !atomic_load(&o->stopping);
-	     round++) {
-		n = input_spare(o->config.input, names, SPARE_MAX);
-		for (size_t i = 0; i < n && !atomic_load(&o->stopping); i++)
-			session_forget_name(o->config.session, names[i].parent,
-					    names[i].name);
+	if (!input_is_over(o->config.input))
+		return 0;
+	if (!session_forgets_files(o->config.session)) {
+		ops_spare(o);
+		return 0;
 	}
-	free(names);
-	atomic_store(&o->sparing, false);
+	if (flags & TREE_NOWAIT)
+		return TREE_E_WAIT;
+	ops_spare_now(o);
+	return 0;
 }
 
-static void spare_if_over(struct ops *o)
+/* One worker at a time: it waits for look-ups in the directory, and these for workers. */
+static void look_again(void *arg)
 {
-	if (!input_is_over(o->config.input) || atomic_exchange(&o->sparing, true))
+	struct ops *o = arg;
+
+	for (;;) {
+		struct replaced *name = NULL;
+
+		lock_take(&o->lock);
+		if (list_empty(&o->replaced))
+			o->looking_again = false;
+		else
+			name = list_first(&o->replaced, struct replaced, link);
+		if (name)
+			list_remove(&name->link);
+		lock_drop(&o->lock);
+		if (!name)
+			return;
+		if (!atomic_load(&o->stopping))
+			session_forget_name(o->config.session, name->name.parent,
+					    name->name.name);
+		free(name);
+	}
+}
+
+/* Without an open there is none that could fail and make the kernel look the name up. */
+static void note_replaced(struct ops *o, fuse_ino_t ino)
+{
+	struct replaced *name = calloc(1, sizeof(*name));
+	bool begin;
+
+	if (!name || input_name(o->config.input, ino, &name->name) < 0) {
+		free(name);
 		return;
-	if (!worker_try_submit(o->workers, spare, o))
-		atomic_store(&o->sparing, false);
+	}
+	list_init(&name->link);
+	lock_take(&o->lock);
+	list_push_back(&o->replaced, &name->link);
+	begin = !o->looking_again;
+	o->looking_again = true;
+	lock_drop(&o->lock);
+	if (!begin || worker_try_submit(o->workers, look_again, o))
+		return;
+	lock_take(&o->lock);
+	o->looking_again = false; /* the next one begins again */
+	lock_drop(&o->lock);
+}
+
+struct wrong {
+	struct ops *ops;
+	uint64_t ino;
+};
+
+static void forget_pages(void *arg)
+{
+	struct wrong *w = arg;
+
+	session_forget_content(w->ops->config.session, w->ino);
+	free(w);
+}
+
+void ops_input_wrong(void *arg, uint64_t ino)
+{
+	struct ops *o = arg;
+	struct wrong *w = malloc(sizeof(*w));
+
+	if (!w)
+		return;
+	*w = (struct wrong){o, ino};
+	lock_scope(&o->lock);
+	if (atomic_load(&o->stopping) || !worker_try_submit(o->workers, forget_pages, w))
+		free(w);
 }
 
 static int run_lookup(struct call *c, unsigned int flags)
@@ -110,7 +173,8 @@ static int run_lookup(struct call *c, unsigned int flags)
 	o = c->ops;
 	if (fuse_reply_entry(c->req, &entry) < 0)
 		input_forget(tree(c), attr.ino, 1);
-	spare_if_over(o);
+	if (input_is_over(o->config.input))
+		ops_spare(o);
 	return 0;
 }
 
@@ -260,8 +324,10 @@ static int run_readdir(struct call *c, unsigned int flags)
 	struct listing l;
 	struct standin *s;
 	struct input_dir *dir;
-	int r = dir_of(c, flags, &s, &dir);
+	int r = c->flag ? make_room(c->ops, flags) : 0;
 
+	if (r == 0)
+		r = dir_of(c, flags, &s, &dir);
 	if (r != 0)
 		return r;
 	r = listing_begin(c, &l);
@@ -269,8 +335,6 @@ static int run_readdir(struct call *c, unsigned int flags)
 		r = input_readdir(dir, listing_cookie(c), c->flag, flags, listing_fill,
 				  &l);
 	standin_put(c->ops->standins, s);
-	if (c->flag)
-		spare_if_over(c->ops);
 	return listing_end(&l, r);
 }
 
@@ -336,7 +400,8 @@ static bool skips_open(struct ops *o)
 		return false;
 	small = atomic_load_explicit(&o->small_opens, memory_order_relaxed);
 	large = atomic_load_explicit(&o->large_opens, memory_order_relaxed);
-	if (small < SMALL_EVIDENCE || small / SMALL_SHARE < large)
+	if (small < (o->config.immutable ? SMALL_EVIDENCE_FIXED : SMALL_EVIDENCE) ||
+	    small / SMALL_SHARE < large)
 		return false;
 	/* Their release would never come, nor the space of an evicted one. */
 	backing_stats(o->backing, &stats);
@@ -410,6 +475,9 @@ static int file_of(struct call *c, unsigned int flags, struct standin **s,
 	*s = NULL;
 	if (c->fi.fh)
 		return call_file(c, flags, (void **)file);
+	/* The last daemon may have said so. */
+	if (!is_set(&c->ops->skips_open))
+		atomic_store(&c->ops->skips_open, true);
 	*s = standin_get(c->ops->standins, c->ino);
 	if (!*s) {
 		r = input_open(tree(c), c->ino, flags, file);
@@ -434,14 +502,18 @@ static int run_read(struct call *c, unsigned int flags)
 	if (!data)
 		return err_origin(-ENOMEM);
 	r = file_of(c, flags, &s, &file);
-	if (r != 0)
-		return r;
-	r = input_read(file, c->off, data, c->size, flags, &got);
-	standin_put(c->ops->standins, s);
-	if (r == -ESTALE && s)
+	if (r == 0) {
+		r = input_read(file, c->off, data, c->size, flags, &got);
+		standin_put(c->ops->standins, s);
+	}
+	/* What an open would begin anew, the next read does. */
+	if ((r == -ESTALE || r == -EIO) && !c->fi.fh)
 		standin_forget(c->ops->standins, c->ino);
+	if (r == -ESTALE && !c->fi.fh)
+		note_replaced(c->ops, c->ino);
 	if (r != 0)
 		return r;
+	call_used_file(c);
 	fuse_reply_buf(c->req, data, got);
 	return 0;
 }

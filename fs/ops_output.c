@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "cache/kill_point.h"
 #include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "fs/ops_call.h"
@@ -33,6 +34,7 @@ static void reply_entry(const struct call *c, const struct tree_attr *attr)
 	struct fuse_entry_param entry;
 
 	call_entry(attr, &entry);
+	kill_point("request.executed");
 	if (fuse_reply_entry(c->req, &entry) < 0)
 		output_forget(tree(c), attr->ino, 1);
 }
@@ -80,6 +82,7 @@ static int reply_attr(const struct call *c, const struct tree_attr *attr)
 	struct stat st;
 
 	call_stat(attr, &st);
+	kill_point("request.executed");
 	fuse_reply_attr(c->req, &st, call_timeout(attr->ttl_ms));
 	return 0;
 }
@@ -106,8 +109,7 @@ static int run_setattr(struct call *c, unsigned int flags)
 		.uid = c->attr.st_uid,
 		.gid = c->attr.st_gid,
 		.size = (uint64_t)c->attr.st_size,
-		.mtime_ns = (int64_t)c->attr.st_mtim.tv_sec * 1000000000 +
-			    c->attr.st_mtim.tv_nsec,
+		.mtime_ns = clock_from_timespec(c->attr.st_mtim),
 	};
 	unsigned int set = 0;
 	int r;
@@ -232,6 +234,7 @@ static void out_symlink(fuse_req_t req, const char *target, fuse_ino_t parent,
 
 static int reply_done(const struct call *c, int r)
 {
+	kill_point("request.executed");
 	if (r == 0)
 		fuse_reply_err(c->req, 0);
 	return r;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
+#include "cache/kill_point.h"
 #include "fs/base/err.h"
 #include "fs/ops_call.h"
 #include "fs/ops_file.h"
@@ -30,6 +31,7 @@ static struct output_owner owner(const struct call *c)
 
 static int reply_done(const struct call *c, int r)
 {
+	kill_point("request.executed");
 	if (r == 0)
 		fuse_reply_err(c->req, 0);
 	return r;
@@ -55,6 +57,7 @@ static int run_opendir(struct call *c, unsigned int flags)
 		output_closedir(dir);
 		return err_origin(-ENOMEM);
 	}
+	kill_point("request.executed");
 	if (fuse_reply_open(c->req, &c->fi) < 0) {
 		close_dir(handle_close_dir(c, h));
 		handle_told_closed(c);
@@ -186,6 +189,7 @@ static int run_create(struct call *c, unsigned int flags)
 		return err_origin(-ENOMEM);
 	}
 	call_entry(&attr, &entry);
+	kill_point("request.executed");
 	if (fuse_reply_create(c->req, &entry, &c->fi) < 0) {
 		output_release(handle_close(c, h));
 		output_forget(tree(c), attr.ino, 1);
@@ -221,6 +225,7 @@ static int run_open(struct call *c, unsigned int flags)
 		return err_origin(-ENOMEM);
 	}
 	c->fi.noflush = (c->fi.flags & O_ACCMODE) == O_RDONLY;
+	kill_point("request.executed");
 	if (fuse_reply_open(c->req, &c->fi) < 0) {
 		output_release(handle_close(c, h));
 		handle_told_closed(c);
@@ -250,9 +255,11 @@ static int run_read(struct call *c, unsigned int flags)
 	if (r != 0)
 		return r;
 	r = output_read(file, c->off, data, c->size, flags, &got);
-	if (r == 0)
-		fuse_reply_buf(c->req, data, got);
-	return r;
+	if (r != 0)
+		return r;
+	call_used_file(c);
+	fuse_reply_buf(c->req, data, got);
+	return 0;
 }
 
 void ops_file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -277,6 +284,8 @@ static int run_write(struct call *c, unsigned int flags)
 		return r;
 	if (c->flag)
 		output_drop_privileges(file);
+	kill_point("request.executed");
+	call_used_file(c);
 	fuse_reply_write(c->req, c->size);
 	return 0;
 }
@@ -289,7 +298,7 @@ void ops_file_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t siz
 	c.data = data;
 	c.size = size;
 	c.off = (uint64_t)off;
-#ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
+#if FUSE_HAS_KILL_SUIDGID
 	c.flag = fi->kill_suidgid;
 #endif
 	call_start(&c);

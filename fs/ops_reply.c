@@ -2,6 +2,7 @@
 /* Attributes, entries and listings as FUSE wants them. */
 #include <errno.h>
 
+#include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "fs/ops_call.h"
 
@@ -10,17 +11,6 @@
 double call_timeout(uint64_t ttl_ms)
 {
 	return (double)(ttl_ms < OPS_TTL_MAX_MS ? ttl_ms : OPS_TTL_MAX_MS) / 1000.0;
-}
-
-static struct timespec to_timespec(int64_t ns)
-{
-	struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-
-	if (t.tv_nsec < 0) {
-		t.tv_sec--;
-		t.tv_nsec += 1000000000;
-	}
-	return t;
 }
 
 void call_stat(const struct tree_attr *attr, struct stat *st)
@@ -34,9 +24,9 @@ void call_stat(const struct tree_attr *attr, struct stat *st)
 		.st_nlink = attr->nlink,
 		.st_uid = attr->uid,
 		.st_gid = attr->gid,
-		.st_mtim = to_timespec(attr->mtime_ns),
-		.st_ctim = to_timespec(attr->ctime_ns),
-		.st_atim = to_timespec(attr->mtime_ns),
+		.st_mtim = clock_to_timespec(attr->mtime_ns),
+		.st_ctim = clock_to_timespec(attr->ctime_ns),
+		.st_atim = clock_to_timespec(attr->mtime_ns),
 	};
 }
 
@@ -109,7 +99,7 @@ int listing_fill(void *listing, const char *name, const struct tree_attr *attr,
 	if (attr->unsure) {
 		/* The kernel takes the name alone and looks it up when it is used. */
 		entry.ino = 0;
-		entry.attr.st_mode = 0;
+		entry.attr.st_mode &= S_IFMT;
 	}
 	return put_entry(listing, name, &entry, next + DOTS);
 }

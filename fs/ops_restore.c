@@ -93,7 +93,7 @@ int ops_restore(struct ops *o)
 	for (uint32_t i = 0; i < limit; i++) {
 		struct handover_file *f = handover_file_at(&h->files, i);
 
-		if (atomic_load(&f->state) == HANDOVER_FREE)
+		if (handover_file_state(f) == HANDOVER_FREE)
 			continue;
 		if (!restore_one(o, i))
 			return err_origin(-ENOMEM);

@@ -24,7 +24,7 @@
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 #include "fs/handover.h"
-#include "fs/output_impl.h"
+#include "fs/output_look.h"
 
 /* An open file description lock: it ends with the process, also by kill -9. */
 static int take_state_lock(struct output *o, struct why *why)
@@ -117,8 +117,13 @@ static int recover(struct output *o, struct why *why)
 		.snapshot = log_snapshot,
 		.before_commit = before_commit};
 	bool keep;
-	int r = stage_new(&stage, &o->stage);
+	int r = 0;
 
+	if (o->config.handover)
+		r = patch_table_new(o->config.handover->patches, &o->patches);
+	stage.patches = o->patches;
+	if (r == 0)
+		r = stage_new(&stage, &o->stage);
 	if (r == 0)
 		r = handover_restore_contents(o);
 	if (r == 0)
@@ -139,6 +144,8 @@ static int recover(struct output *o, struct why *why)
 	if (r < 0)
 		return why_set(why, err_trace(r), "cannot write to %s: %s",
 			       o->config.state_dir, strerror(-r));
+	if (o->pending_count > 0)
+		o->quiet_until_ms = clock_mono_ms() + o->config.settle_ms;
 	if (o->recovered.records > 1)
 		log_info("recovered records=%llu pending=%llu damaged=%llu",
 			 (unsigned long long)o->recovered.records,
@@ -162,10 +169,15 @@ int output_new(const struct output_config *config, struct output **out, struct w
 	o->next_ino = TREE_ROOT + 1;
 	lock_init(&o->lock);
 	lock_cond_init(&o->changed);
-	lock_cond_init(&o->publish_cond);
+	lock_cond_init(&o->work);
+	lock_cond_init(&o->drained);
+	lock_cond_init(&o->watch_cond);
+	lock_cond_init(&o->walk_cond);
 	list_init(&o->lingering);
 	list_init(&o->ready);
 	list_init(&o->waiting);
+	list_init(&o->blocked);
+	list_init(&o->doomed);
 	list_init(&o->flying);
 	list_init(&o->writing);
 	list_init(&o->retained);
@@ -173,6 +185,10 @@ int output_new(const struct output_config *config, struct output **out, struct w
 	o->root = new_root(o);
 	lock_drop(&o->lock);
 	r = o->root ? open_state(o, why) : err_origin(-ENOMEM);
+	if (r == 0)
+		r = receipt_begin(o);
+	if (r == 0)
+		r = look_start(o);
 	if (r == 0)
 		r = recover(o, why);
 	if (r == 0)
@@ -191,7 +207,6 @@ static void free_nodes(struct output *o)
 {
 	struct node *n, *next;
 	struct displaced *d, *d_next;
-	struct delivered *e, *e_next;
 
 	lock_take(&o->lock);
 	HASH_ITER (by_ino, o->nodes, n, next) {
@@ -205,10 +220,7 @@ static void free_nodes(struct output *o)
 		HASH_DELETE(hh, o->displaced, d);
 		free(d);
 	}
-	HASH_ITER (hh, o->receipt, e, e_next) {
-		HASH_DELETE(hh, o->receipt, e);
-		free(e);
-	}
+	receipt_end(o);
 	lock_drop(&o->lock);
 }
 
@@ -216,6 +228,7 @@ struct output *output_free(struct output *o)
 {
 	if (!o)
 		return NULL;
+	look_stop(o);
 	sync_stop(o);
 	if (o->journal)
 		o->journal = journal_close(o->journal);
@@ -223,13 +236,17 @@ struct output *output_free(struct output *o)
 	free(o->restored);
 	free(o->files);
 	stage_free(o->stage);
+	patch_table_free(o->patches);
 	/* The lock is the last but one to go: the state is at rest. */
 	close_fdp(&o->journal_fd);
 	close_fdp(&o->stage_fd);
 	close_fdp(&o->quarantine_fd);
 	close_fdp(&o->lock_fd);
 	close_fdp(&o->state_fd);
-	pthread_cond_destroy(&o->publish_cond);
+	pthread_cond_destroy(&o->walk_cond);
+	pthread_cond_destroy(&o->watch_cond);
+	pthread_cond_destroy(&o->drained);
+	pthread_cond_destroy(&o->work);
 	pthread_cond_destroy(&o->changed);
 	lock_fini(&o->lock);
 	free(o);

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <sys/statvfs.h>
 
 #include "fs/base/err.h"
@@ -22,6 +23,7 @@ struct handover;
 struct origin;
 struct output;
 struct output_file;
+struct receipt;
 
 enum output_durability {
 	OUTPUT_LOCAL,
@@ -33,14 +35,20 @@ struct output_config {
 	struct handover *handover; /* NULL: none; fs/handover.h */
 	const char *state_dir; /* stage, journal, quarantine; 0700; one mount at a time */
 	enum output_durability durability;
-	uint64_t ttl_ms;              /* freshness of what the store holds */
+	uint64_t ttl_ms; /* freshness of what the store holds */
+	uint64_t
+		settle_ms; /* what the last process sent may land for so long after its end:
+			       nothing is changed in the store meanwhile; 0: it cannot */
 	uint64_t publish_interval_ms; /* of files that stay open; 0: at close only */
+	bool append_objects;          /* files that grow go to objects that grow */
 	uint64_t full_timeout_ms;     /* on a full disk: wait so long without an upload */
 	uint64_t part_size;           /* 0: 8 MiB */
 	uint64_t
 		fetch_max; /* larger objects are changed without being fetched; 0: 4 MiB */
 	uint32_t upload_parallel; /* parts and small files in flight; 0: 8 */
-	uint64_t carry_max; /* bytes of small files in memory and journal; 0: 64 MiB */
+	uint64_t carry_max;  /* bytes of small files in memory and journal; 0: 64 MiB */
+	uint32_t walk_ahead; /* objects of renamed trees in memory at a time; 0: 4000 */
+	uint64_t nodes_max;  /* kept of what is in the store and not in use; 0: 100,000 */
 	uint64_t stage_size_max; /* 0: what the disk has, less a reserve */
 	uid_t uid;
 	gid_t gid;
@@ -58,6 +66,17 @@ struct output *output_free(struct output *o);
 int output_lookup(struct output *o, uint64_t parent, const char *name, unsigned int flags,
 		  struct tree_attr *attr);
 void output_forget(struct output *o, uint64_t ino, uint64_t n);
+/* Files that the kernel should let go of (session_forget_files()), because it knows more than
+ * `nodes_max` and has not been asked for these lately; at most `max`. Takes effect when
+ * output_forget() comes. */
+size_t output_spare(struct output *o, uint64_t *out, size_t max);
+bool output_is_over(struct output *o);
+/* Where a node is, for session_forget_name(). -ESTALE. */
+struct inodes_name;
+int output_name(struct output *o, uint64_t ino, struct inodes_name *out);
+/* Has `fn` called whenever there is something to be spared. It must not call back, nor block.
+ * NULL: no more calls, also none under way. */
+void output_on_over(struct output *o, void (*fn)(void *arg), void *arg);
 int output_getattr(struct output *o, uint64_t ino, unsigned int flags,
 		   struct tree_attr *attr);
 
@@ -149,8 +168,12 @@ struct output_progress {
 		bytes_pending; /* acknowledged, not yet verified in the store */
 	uint64_t files_open;   /* open for writing: not counted as pending */
 	uint64_t files_stored, bytes_stored; /* since the mount */
+	uint64_t files_moved; /* objects that went where they were renamed to, likewise */
+	uint64_t
+		moving; /* renamed directories below which more may be that is not counted */
 	uint64_t bytes_in_flight;
 	uint64_t oldest_pending_ms; /* age of the oldest unsent byte; 0: none */
+	uint64_t nodes;             /* files and directories in memory */
 	uint64_t failures;          /* attempts that failed since the mount */
 	struct why last_failure;
 };
@@ -158,12 +181,15 @@ void output_progress(struct output *o, struct output_progress *progress);
 
 /* Waits until everything acknowledged so far is verified in the store; also publishes what
  * open files hold. deadline_ms: clock_mono_ms() units, UINT64_MAX none. Returns 0, or
- * OUTPUT_E_PENDING. The receipt (JSON object: status, files [{key,size,crc64,etag}] stored
- * since the mount, pending [{path,bytes,error}]) is appended to `receipt` unless NULL. */
+ * OUTPUT_E_PENDING, and a receipt for the caller to free, unless `receipt` is NULL: status,
+ * files [{key,size,crc64,etag}] stored since the mount, pending [{path,bytes,error}]. */
 enum {
 	OUTPUT_E_PENDING = 1
 };
-int output_drain(struct output *o, uint64_t deadline_ms, struct buf *receipt);
+int output_drain(struct output *o, uint64_t deadline_ms, struct receipt **receipt);
+/* Also ends, as at the deadline, soon after *given_up became true. */
+int output_drain_unless(struct output *o, uint64_t deadline_ms,
+			const atomic_bool *given_up, struct receipt **receipt);
 
 /* The request that this thread works for, and whether one that came again had been done by
  * the last daemon. */

@@ -33,9 +33,9 @@
 #include "fs/base/crc.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
+#include "fs/output_content.h"
 #include "fs/output_impl.h"
 
-#define ROOM_WAIT_MS 100
 #define SEAL_GRAIN_NS 20000000 /* older kernels take times from a clock that ticks */
 
 void content_update_frozen(struct node *n)
@@ -85,54 +85,6 @@ void content_retain(struct output *o, struct node *n)
 	}
 }
 
-/* A wait for space. */
-struct space_wait {
-	uint64_t moved; /* output->moved when `since` was set; UINT64_MAX: not yet */
-	uint64_t since;
-};
-
-/* Frees what is kept for convenience, or waits a while for an upload. -ENOSPC when that
- * has no prospect. */
-static int wait_for_space(struct output *o, struct space_wait *w)
-{
-	uint64_t now = clock_mono_ms();
-
-	lock_scope(&o->lock);
-	if (!list_empty(&o->retained)) {
-		content_drop_retained(o, list_first(&o->retained, struct node, retained));
-		pthread_cond_broadcast(&o->changed);
-	} else if (o->moved != w->moved) {
-		w->moved = o->moved;
-		w->since = now;
-	} else if ((o->pending_count == 0 && !stage_has_doomed(o->stage)) ||
-		   now - w->since > o->config.full_timeout_ms || o->stopping) {
-		return err_origin(-ENOSPC);
-	}
-	lock_wait(&o->lock, &o->changed, now + ROOM_WAIT_MS);
-	return 0;
-}
-
-int content_wait_room(struct output *o, uint64_t n)
-{
-	struct space_wait w = {.moved = UINT64_MAX};
-	int r = 0;
-
-	while (r == 0 && !stage_has_room(o->stage, n))
-		r = wait_for_space(o, &w);
-	return err_trace(r);
-}
-
-int content_create(struct output *o, struct content **c)
-{
-	struct space_wait w = {.moved = UINT64_MAX};
-	int r = content_wait_room(o, 1);
-
-	/* Without a free inode there can be space. */
-	while (r == 0 && (r = stage_create(o->stage, c)) == -ENOSPC)
-		r = wait_for_space(o, &w);
-	return err_trace(r);
-}
-
 /* Puts another staged file in the place of `live`; io is held for writing. Takes `c`, which
  * is pinned. */
 static void exchange(struct output *o, struct node *n, struct content *c)
@@ -140,10 +92,10 @@ static void exchange(struct output *o, struct node *n, struct content *c)
 	struct content *old;
 
 	lock_scope(&o->lock);
-	kept_live(n, c);
 	old = n->live;
 	if (old)
 		content_follow_rebase(c, old);
+	kept_live(n, c);
 	if (old && list_empty(&n->retained)) {
 		if (n->opens > 0)
 			content_unpin(old);
@@ -176,73 +128,80 @@ static int settle(struct output *o, struct node *n)
 	return 0;
 }
 
-/* The version on its way gets a copy, the writers keep the file: passthrough. */
-static int move_version_away(struct output *o, struct node *n)
+/* The version that is the writers' file becomes a copy of it. */
+static int copy_version(struct output *o, struct node *n)
 {
 	_cleanup_(buf_fini) struct buf b = BUF_INIT;
-	struct content *copy, *old;
+	struct content *copy;
 	uint64_t seq;
-	int r;
+	int r = content_copy(o, n->live, n->acked_size, &copy);
 
-	if (!n->acked || n->acked != n->live)
-		return 0;
-	r = stage_copy(o->stage, n->acked, n->acked_size, &copy);
 	if (r < 0)
 		return err_trace(r);
 	r = content_sync(copy);
 	content_unpin(copy);
-	if (r < 0) {
+	lock_scope(&o->lock);
+	/* The store may have it by now. */
+	if (r < 0 || n->acked != n->live) {
 		content_put(copy, 0);
 		return err_trace(r);
 	}
-	lock_take(&o->lock);
-	sync_cancel(o, n);
-	old = n->acked;
-	content_follow_rebase(copy, old);
+	content_follow_rebase(copy, n->live);
 	n->acked = copy;
 	log_node(o, &b, n);
 	r = log_commit(o, &b, &seq);
 	if (r == 0)
 		n->seq = seq;
 	n->unsettled = true;
-	content_put(old, n->seq);
+	content_put(n->live, n->seq);
+	return err_trace(r);
+}
+
+/* The version on its way gets a copy, the writers keep the file: passthrough. */
+static int move_version_away(struct output *o, struct node *n)
+{
+	int r = n->acked && n->acked == n->live ? copy_version(o, n) : 0;
+
+	if (r < 0)
+		return err_trace(r);
+	lock_scope(&o->lock);
 	/* What flies may still read the bytes that are about to change. */
-	while (n->task && sync_task_uses(n, n->live) > 0)
+	if (sync_task_uses(n, n->live) > 0)
+		sync_cancel(o, n);
+	while (sync_task_uses(n, n->live) > 0)
 		lock_wait(&o->lock, &o->changed, UINT64_MAX);
 	content_update_frozen(n);
-	lock_drop(&o->lock);
-	return err_trace(r);
+	return 0;
 }
 
 int content_prepare(struct output *o, struct node *n, uint64_t off)
 {
 	struct content *c;
 	struct stat st;
-	int r;
+	int r = n->live ? 0 : content_make_live(o, n);
 
-	if (n->live && off < atomic_load(&n->frozen)) {
+	if (r < 0)
+		return err_trace(r);
+	if (off < atomic_load(&n->frozen)) {
 		r = n->passthrough ? move_version_away(o, n) : 0;
 		if (r == 0)
 			r = settle(o, n);
 		if (r < 0 || n->passthrough)
 			return err_trace(r);
 	}
-	if (n->live && off >= atomic_load(&n->frozen))
+	if (off >= atomic_load(&n->frozen))
 		return 0;
-	if (n->live) {
-		if (fstat(content_fd(n->live), &st) < 0)
-			return err_origin(-errno);
-		r = content_wait_room(o, (uint64_t)st.st_blocks * 512);
-		if (r == 0)
-			r = stage_copy(o->stage, n->live, (uint64_t)st.st_size, &c);
-		if (r < 0)
-			return err_trace(r);
-		/* What a program compares must not jump because we copied. */
-		futimens(content_fd(c), (struct timespec[]){st.st_atim, st.st_mtim});
-		exchange(o, n, c);
-		return 0;
-	}
-	return err_trace(content_make_live(o, n));
+	if (fstat(content_fd(n->live), &st) < 0)
+		return err_origin(-errno);
+	r = content_wait_room(o, (uint64_t)st.st_blocks * 512);
+	if (r == 0)
+		r = content_copy(o, n->live, (uint64_t)st.st_size, &c);
+	if (r < 0)
+		return err_trace(r);
+	/* What a program compares must not jump because we copied. */
+	futimens(content_fd(c), (struct timespec[]){st.st_atim, st.st_mtim});
+	exchange(o, n, c);
+	return 0;
 }
 
 int content_truncate(struct output *o, struct node *n, uint64_t size)
@@ -278,24 +237,45 @@ int content_truncate(struct output *o, struct node *n, uint64_t size)
 static int give_file(struct output *o, struct node *n)
 {
 	struct content *c;
-	struct timespec t = {n->mtime_ns / 1000000000, n->mtime_ns % 1000000000};
 	int r = stage_copy(o->stage, n->live, n->size, &c);
 
 	if (r < 0)
 		return err_trace(r);
-	futimens(content_fd(c), (struct timespec[]){{.tv_nsec = UTIME_OMIT}, t});
 	content_put(n->live, 0);
 	n->live = c;
 	return 0;
 }
 
-int content_open(struct output *o, struct node *n)
+int content_take_acked(struct output *o, struct node *n)
 {
 	int r = 0;
 
 	lock_assert_held(&o->lock);
+	if (!n->live && (n->acked || n->saved))
+		n->live = content_get(n->acked ? n->acked : n->saved);
+	if (n->live && content_carried(n->live))
+		r = give_file(o, n);
+	else if (n->live)
+		r = content_pin(n->live);
+	if (r < 0) {
+		content_put(n->live, n->seq);
+		n->live = NULL;
+		return err_trace(r);
+	}
+	kept_live(n, n->live);
+	content_update_frozen(n);
+	return 0;
+}
+
+static int open_once(struct output *o, struct node *n)
+{
+	bool restored;
+	int r;
+
 	if (n->opens++ > 0)
 		return 0;
+	/* What the last daemon had open knows its time better than we do. */
+	restored = n->live && list_empty(&n->retained);
 	if (!list_empty(&n->retained) && !store_base_is_there(n, n->live))
 		content_drop_retained(o, n);
 	if (!list_empty(&n->retained)) {
@@ -304,21 +284,25 @@ int content_open(struct output *o, struct node *n)
 		o->retained_bytes -=
 			n->size < o->retained_bytes ? n->size : o->retained_bytes;
 	}
-	if (!n->live && n->acked)
-		n->live = content_get(n->acked);
-	if (n->live && content_carried(n->live))
-		r = give_file(o, n);
-	else if (n->live)
-		r = content_pin(n->live);
-	if (r < 0) {
+	r = content_take_acked(o, n);
+	if (r < 0)
 		n->opens--;
-		content_put(n->live, n->seq);
-		n->live = NULL;
-		return err_trace(r);
-	}
-	kept_live(n, n->live);
-	content_update_frozen(n);
-	return 0;
+	else if (n->live && !restored)
+		content_begin_time(n);
+	return err_trace(r);
+}
+
+int content_open(struct output *o, struct node *n)
+{
+	struct descriptor_wait w = {0};
+	int r;
+
+	lock_assert_held(&o->lock);
+	node_hold(n);
+	while ((r = open_once(o, n)) < 0 && content_wait_descriptor(o, r, &w))
+		;
+	node_release(o, n);
+	return err_trace(r);
 }
 
 void content_close(struct output *o, struct node *n)
@@ -331,14 +315,15 @@ void content_close(struct output *o, struct node *n)
 	if (--n->opens > 0)
 		return;
 	n->passthrough = false;
-	n->publish = false;
-	n->outdated = false;
+	n->publish = n->lingers = false;
+	n->outdated = n->forsaken = false;
 	kept_live(n, NULL);
+	n->saved = content_put(n->saved, 0);
 	if (!n->live)
 		return;
 	if (fstat(content_fd(n->live), &st) == 0) {
 		n->size = (uint64_t)st.st_size;
-		n->mtime_ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
+		content_take_time(n, &st);
 	}
 	content_unpin(n->live);
 	if (n->parent && !n->acked && !atomic_load(&n->changed) && n->error == 0 &&
@@ -369,7 +354,7 @@ static int rescue(struct output *o, struct node *n, struct content *dead)
 		if (r == 0 && fstat(content_fd(dead), &st) < 0)
 			r = err_origin(-errno);
 		if (r == 0)
-			r = stage_copy(o->stage, dead, (uint64_t)st.st_size, &c);
+			r = content_copy(o, dead, (uint64_t)st.st_size, &c);
 		if (r == 0) {
 			r = content_sync(c);
 			if (r == 0) {
@@ -391,11 +376,6 @@ static int rescue(struct output *o, struct node *n, struct content *dead)
 	return r < 0 ? err_origin(-EIO) : 0;
 }
 
-static int64_t time_ns(struct timespec t)
-{
-	return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
 /* `c` becomes the node's version: durable bytes, or what the journal is to carry. Lock
  * held. */
 static int make_version(struct output *o, struct node *n, struct content *c,
@@ -404,13 +384,17 @@ static int make_version(struct output *o, struct node *n, struct content *c,
 	_cleanup_(buf_fini) struct buf b = BUF_INIT;
 	struct content *old = n->acked;
 	uint64_t old_size = n->acked_size;
+	struct stat st;
 	int r;
 
 	n->acked = content_get(c);
 	n->acked_size = seal->size;
 	n->version++;
 	n->size = seal->size;
+	/* It may have been set since the bytes were looked at. */
 	n->mtime_ns = seal->mtime_ns;
+	if (n->live && fstat(content_fd(n->live), &st) == 0)
+		content_take_time(n, &st);
 	log_node(o, &b, n);
 	if (content_carried(c))
 		log_data(&b, n);
@@ -427,7 +411,6 @@ static int make_version(struct output *o, struct node *n, struct content *c,
 	content_put(old, n->seq);
 	if (!content_carried(c))
 		content_measure(c, seal->size);
-	atomic_store(&n->raced, false);
 	content_update_frozen(n);
 	n->acked_seq = n->seq;
 	sync_queue(o, n);
@@ -456,8 +439,8 @@ static int look(struct content *live, const struct stat *st, struct seal *seal,
 
 	*bytes = NULL;
 	*seal = (struct seal){.size = (uint64_t)st->st_size,
-			      .mtime_ns = time_ns(st->st_mtim),
-			      .ctime_ns = time_ns(st->st_ctim),
+			      .mtime_ns = clock_from_timespec(st->st_mtim),
+			      .ctime_ns = clock_from_timespec(st->st_ctim),
 			      .whole = st->st_size <= STAGE_CARRY_MAX &&
 				       !content_is_sparse(live)};
 	if (!seal->whole)
@@ -511,7 +494,9 @@ static int carry(struct output *o, struct node *n, struct content *live,
 		free(bytes);
 		return r == -ENOBUFS ? 1 : err_trace(r);
 	}
+	kill_point("carry.before");
 	r = make_version(o, n, c, seal);
+	kill_point("carry.appended");
 	content_put(c, 0);
 	o->acked_ms = clock_mono_ms();
 	if (r == 0)
@@ -528,6 +513,8 @@ static int sync_version(struct output *o, struct node *n, struct content *c,
 
 	lock_take(&o->lock);
 	r = is_sealed(n, seal);
+	if (!r)
+		ahead_flush(o, n);
 	lock_drop(&o->lock);
 	if (r)
 		return 0;
@@ -547,19 +534,21 @@ static int sync_version(struct output *o, struct node *n, struct content *c,
 }
 
 /* One try. io is held for reading, so that `live` stays what it is. */
-static int ack_once(struct output *o, struct node *n, bool force, bool may_sync,
+static int ack_once(struct output *o, struct node *n, bool may_sync,
 		    struct content **dead)
 {
 	char *bytes = NULL;
 	struct content *c;
 	struct seal seal;
 	struct stat st;
+	bool changed;
 	int r;
 
 	lock_take(&o->lock);
 	c = n->live;
-	if (!n->parent || !c || n->kind != RECORD_FILE ||
-	    (!atomic_load(&n->changed) && !force)) {
+	/* Writes behind our back leave no other trace that can be trusted. */
+	changed = atomic_load(&n->changed) || (n->passthrough && n->writers > 0);
+	if (!n->parent || !c || n->kind != RECORD_FILE || !changed) {
 		lock_drop(&o->lock);
 		return 0;
 	}
@@ -593,22 +582,27 @@ int content_carry(struct output *o, struct node *n, uint64_t *seq)
 	struct stat st;
 	int r = 0;
 
-	if (n->error || pthread_rwlock_tryrdlock(&n->io) != 0)
+	if (n->error || pthread_mutex_trylock(&n->acking) != 0)
 		return TREE_E_WAIT;
+	if (pthread_rwlock_tryrdlock(&n->io) != 0) {
+		pthread_mutex_unlock(&n->acking);
+		return TREE_E_WAIT;
+	}
 	if (n->live && (fstat(content_fd(n->live), &st) < 0 ||
 			st.st_size > STAGE_CARRY_MAX || content_is_dead(n->live)))
 		r = TREE_E_WAIT;
 	else
-		r = ack_once(o, n, n->passthrough && n->writers > 0, false, &dead);
+		r = ack_once(o, n, false, &dead);
 	pthread_rwlock_unlock(&n->io);
+	pthread_mutex_unlock(&n->acking);
 	lock_scope(&o->lock);
 	*seq = n->seq;
 	return dead ? TREE_E_WAIT : r;
 }
 
-int content_ack(struct output *o, struct node *n)
+/* A version of all that was written before the call, not durable yet. */
+static int ack(struct output *o, struct node *n)
 {
-	uint64_t seq;
 	int r = 0;
 
 	for (int attempt = 0; attempt < 2; attempt++) {
@@ -617,8 +611,7 @@ int content_ack(struct output *o, struct node *n)
 		if (n->error)
 			return err_origin(n->error);
 		pthread_rwlock_rdlock(&n->io);
-		/* Writes behind our back leave no other trace that can be trusted. */
-		r = ack_once(o, n, n->passthrough && n->writers > 0, true, &dead);
+		r = ack_once(o, n, true, &dead);
 		pthread_rwlock_unlock(&n->io);
 		if (!dead)
 			break;
@@ -626,6 +619,17 @@ int content_ack(struct output *o, struct node *n)
 		if (r < 0)
 			break;
 	}
+	return err_trace(r);
+}
+
+int content_ack(struct output *o, struct node *n)
+{
+	uint64_t seq;
+	int r;
+
+	pthread_mutex_lock(&n->acking);
+	r = ack(o, n);
+	pthread_mutex_unlock(&n->acking);
 	if (r < 0)
 		return err_trace(r);
 	lock_take(&o->lock);
@@ -637,13 +641,15 @@ int content_ack(struct output *o, struct node *n)
 	return err_trace(r);
 }
 
-int content_publish(struct output *o, struct node *n)
+int content_publish(struct output *o, struct node *n, bool lingers)
 {
 	int r = content_ack(o, n);
+	bool shared;
 
-	if (r < 0)
-		return err_trace(r);
-	if (n->passthrough && n->random_writers > 0) {
+	lock_take(&o->lock);
+	shared = n->passthrough && n->random_writers > 0;
+	lock_drop(&o->lock);
+	if (r == 0 && shared) {
 		pthread_rwlock_wrlock(&n->io);
 		r = move_version_away(o, n);
 		pthread_rwlock_unlock(&n->io);
@@ -652,6 +658,7 @@ int content_publish(struct output *o, struct node *n)
 		return err_trace(r);
 	lock_scope(&o->lock);
 	n->publish = true;
+	n->lingers |= lingers;
 	sync_queue(o, n);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one object of the store holds: attributes, the target of a link, content.
+ * What one object of the store holds.
  *
  * An object that we move keeps its content, so whoever reads it follows it; one that others
  * replaced is another file.
@@ -8,113 +8,29 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "fs/base/buf.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/crc.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
+#include "fs/output_content.h"
 #include "fs/output_impl.h"
 
 #define FETCH_TRIES_MAX 4
 #define MOVE_WAIT_MS 30000 /* for the answer to what we sent ourselves */
 
-static int sink_buf(void *arg, uint64_t off, const void *data, size_t n)
+void store_learn(struct node *n, const struct origin_attr *a)
 {
-	struct buf *b = arg;
-
-	(void)off;
-	buf_append(b, data, n);
-	return buf_error(b);
-}
-
-static int read_target(struct output *o, const char *key, char **out)
-{
-	_cleanup_(buf_fini) struct buf b = BUF_INIT;
-	struct origin_req req = {.op = ORIGIN_GET,
-				 .key = key,
-				 .len = 4096,
-				 .sink = sink_buf,
-				 .sink_arg = &b};
-	int r = origin_call(o->config.origin, &req);
-
-	if (r < 0)
-		return err_trace(r);
-	*out = buf_steal(&b);
-	return *out ? 0 : err_origin(-ENOMEM);
-}
-
-/* The object says that it is a link; the listing may have called it a file. */
-static void become_link(struct output *o, struct node *n, char *target)
-{
-	if (n->opens > 0 || n->acked || n->live || n->kind == RECORD_DIR) {
-		free(target);
+	if (!n->stored.key || !a->etag[0] || strcmp(a->etag, n->stored.etag) != 0 ||
+	    a->size != n->stored.size)
 		return;
+	n->stored.appendable = a->is_appendable;
+	if (a->has_crc64) {
+		n->stored.crc64 = a->crc64;
+		n->stored.has_crc64 = true;
 	}
-	(void)o;
-	free(n->target);
-	n->kind = RECORD_SYMLINK;
-	n->target = target;
-	n->mode = S_IFLNK | 0777;
-}
-
-/* One try; *moved: it went somewhere else meanwhile. */
-static int read_attributes(struct output *o, struct node *n, unsigned int flags,
-			   bool *moved)
-{
-	struct origin_req req = {.op = ORIGIN_STAT, .want_meta = true};
-	_cleanup_(freep) char *key = NULL;
-	_cleanup_(freep) char *target = NULL;
-	bool need_target;
-	int r;
-
-	*moved = false;
-	lock_take(&o->lock);
-	need_target = n->kind == RECORD_SYMLINK && !n->target && n->stored.key;
-	if ((!n->unverified && !need_target) || !n->stored.key || n->acked ||
-	    n->opens > 0) {
-		lock_drop(&o->lock);
-		return 0;
-	}
-	key = strdup(n->stored.key);
-	lock_drop(&o->lock);
-	if (!key)
-		return err_origin(-ENOMEM);
-	if (flags & TREE_NOWAIT)
-		return TREE_E_WAIT;
-	req.key = key;
-	r = origin_call(o->config.origin, &req);
-	if (r == 0 && req.attr.is_symlink)
-		r = read_target(o, key, &target);
-	lock_scope(&o->lock);
-	*moved = n->stored.key && strcmp(n->stored.key, key) != 0;
-	if (r == -ENOENT && !*moved && n->parent)
-		n->parent->listed = false;
-	if (r < 0)
-		return err_trace(r);
-	if (*moved)
-		return 0;
-	n->unverified = false;
-	if (n->meta_dirty || !n->stored.key)
-		return 0;
-	store_take_attributes(o, n, &req.attr);
-	n->unverified = false;
-	if (target)
-		become_link(o, n, target);
-	target = NULL;
-	return 0;
-}
-
-int store_attributes(struct output *o, struct node *n, unsigned int flags)
-{
-	bool moved = true;
-	int r = 0;
-
-	for (int tries = 0; moved && tries < FETCH_TRIES_MAX; tries++)
-		r = read_attributes(o, n, flags, &moved);
-	return r < 0 ? err_trace(r) : r;
+	kept_attr(n);
 }
 
 struct read_sink {
@@ -167,7 +83,7 @@ static bool was_moved(struct output *o, struct node *n, const char *key, const c
 			return false;
 		if (strcmp(n->stored.key, key) != 0 || strcmp(n->stored.etag, etag) != 0)
 			return true;
-		if (!n->task && !(n->maybe_sent && plan_is_dirty(n)))
+		if (!n->task && !(n->stored.unsure && plan_is_dirty(n)))
 			return false;
 		if (o->stopping || clock_mono_ms() >= deadline)
 			return false;
@@ -249,7 +165,7 @@ static int fetch_once(struct output *o, struct node *n, struct content **out, bo
 		return err_origin(-ESTALE);
 	r = content_wait_room(o, size);
 	if (r == 0)
-		r = stage_create(o->stage, &c);
+		r = content_file(o, &c);
 	if (r < 0)
 		return err_trace(r);
 	sink.fd = content_fd(c);
@@ -264,6 +180,9 @@ static int fetch_once(struct output *o, struct node *n, struct content **out, bo
 	if (r == 0) {
 		content_count(c, size);
 		*out = c;
+		lock_scope(&o->lock);
+		if (size > 0)
+			store_learn(n, &req.attr);
 		return 0;
 	}
 	content_unpin(c);
@@ -347,10 +266,7 @@ static int ask_object(struct output *o, struct node *n, struct patch_object *obj
 	object->crc64 = req.attr.crc64;
 	object->has_crc64 = req.attr.has_crc64;
 	lock_scope(&o->lock);
-	if (strcmp(object->etag, n->stored.etag) == 0 && req.attr.has_crc64) {
-		n->stored.crc64 = req.attr.crc64;
-		n->stored.has_crc64 = true;
-	}
+	store_learn(n, &req.attr);
 	return 0;
 }
 
@@ -368,7 +284,6 @@ static int base_object(struct output *o, struct node *n, struct patch_object *ob
 
 int store_base(struct output *o, struct node *n, struct content **out)
 {
-	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
 	struct patch_object object;
 	struct patch *patch = NULL;
 	struct content *c;
@@ -377,22 +292,21 @@ int store_base(struct output *o, struct node *n, struct content **out)
 	if (r == 0)
 		r = patch_new(&object, true, &patch);
 	if (r == 0)
-		r = stage_create(o->stage, &c);
+		r = content_file(o, &c);
 	if (r < 0) {
 		patch_free(patch);
 		return err_trace(r);
 	}
-	content_set_patch(c, patch);
-	if (ftruncate(content_fd(c), (off_t)object.size) < 0) {
+	r = content_set_patch(c, patch);
+	if (r < 0)
+		patch_free(patch);
+	else if (ftruncate(content_fd(c), (off_t)object.size) < 0)
 		r = err_origin(-errno);
+	if (r < 0) {
 		content_unpin(c);
 		content_put(c, 0);
-		return r;
+		return err_trace(r);
 	}
-	if (n->mtime_ns > 0)
-		times[1] = (struct timespec){n->mtime_ns / 1000000000,
-					     n->mtime_ns % 1000000000};
-	futimens(content_fd(c), times);
 	*out = c;
 	return 0;
 }
@@ -411,10 +325,14 @@ int store_complete(struct output *o, struct node *n, struct content *c, uint64_t
 	for (int attempt = 0;; attempt++) {
 		_cleanup_(freep) char *key = NULL;
 		struct patch_object object;
-		uint64_t len = patch_len(p);
+		uint64_t len = patch_len(p), has;
 		bool there;
-		int r = known_object(o, n, &key, &object);
+		int r;
 
+		/* Perhaps it came home otherwise. */
+		if (!patch_is_sparse(p) || (patch_has(p, 0, &has) && has >= end))
+			return 0;
+		r = known_object(o, n, &key, &object);
 		if (r < 0)
 			return err_trace(r);
 		lock_take(&o->lock);
@@ -426,7 +344,8 @@ int store_complete(struct output *o, struct node *n, struct content *c, uint64_t
 				call_origin, o);
 		if (r != -ENOENT && r != -ESTALE)
 			return err_trace(r);
-		if (attempt == FETCH_TRIES_MAX || !was_moved(o, n, key, object.etag))
+		if (attempt == FETCH_TRIES_MAX ||
+		    (!was_moved(o, n, key, object.etag) && patch_is_sparse(p)))
 			return err_origin(-ESTALE);
 	}
 }

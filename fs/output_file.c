@@ -19,6 +19,7 @@
 #include "fs/base/io.h"
 #include "fs/backing.h"
 #include "fs/base/log.h"
+#include "fs/output_content.h"
 #include "fs/output_impl.h"
 
 #define PAGE_BYTES 4096
@@ -51,21 +52,84 @@ static void note_open(struct output *o, struct output_file *f)
 	f->stored_change = n->stored_change;
 	if (!may_write(f->flags))
 		return;
-	if (n->writers++ == 0) {
-		list_push_back(&o->writing, &n->writing);
-		n->published_ms = clock_mono_ms();
-	}
+	if (n->writers++ == 0)
+		watch_open(o, n, clock_mono_ms());
 	if (!only_appends(f->flags))
 		n->random_writers++;
+}
+
+/* Opens what has the name already. Takes the hold on it. */
+static int open_there(struct output *o, struct node *there, int open_flags,
+		      struct tree_attr *attr, struct output_file **out)
+{
+	int r = open_flags & O_EXCL ? err_origin(-EEXIST) : store_attributes(o, there, 0);
+
+	lock_take(&o->lock);
+	node_look(o, there, 1);
+	node_attr(o, there, attr);
+	node_release(o, there);
+	lock_drop(&o->lock);
+	if (r == 0)
+		r = output_open(o, attr->ino, open_flags, 0, out);
+	if (r < 0)
+		output_forget(o, attr->ino, 1);
+	else
+		output_getattr(o, attr->ino, 0, attr);
+	return err_trace(r);
+}
+
+struct creation {
+	uint64_t parent;
+	const char *name;
+	mode_t mode;
+	int open_flags;
+	struct output_owner owner;
+	struct content *content; /* made already */
+};
+
+/* One try. -EEXIST, NAME_AGAIN: others were faster. */
+static int create_once(struct output *o, struct creation *new, unsigned int flags,
+		       struct tree_attr *attr, struct output_file **out)
+{
+	uint32_t departures = name_departures(o, new->parent);
+	struct output_file *f;
+	struct node *there;
+	int r = store_lookup(o, new->parent, new->name, flags, &there);
+
+	if (r == 0 && (flags & TREE_NOWAIT)) {
+		lock_scope(&o->lock);
+		node_release(o, there);
+		return TREE_E_WAIT;
+	}
+	if (r == 0)
+		return err_trace(open_there(o, there, new->open_flags, attr, out));
+	if (r != -ENOENT)
+		return r == TREE_E_WAIT ? r : err_trace(r);
+	r = new->content ? 0 : content_create(o, &new->content);
+	if (r < 0)
+		return err_trace(r);
+	f = file_new(o, NULL, new->open_flags);
+	if (!f)
+		return err_origin(-ENOMEM);
+	r = name_create(o, new->parent, new->name, new->mode, new->owner, departures,
+			new->content, &f->node);
+	if (r != 0) {
+		free(f);
+		return r; /* not a failure yet */
+	}
+	new->content = NULL;
+	lock_scope(&o->lock);
+	note_open(o, f);
+	node_attr(o, f->node, attr);
+	*out = f;
+	return 0;
 }
 
 int output_create(struct output *o, uint64_t parent, const char *name, mode_t mode,
 		  int open_flags, struct output_owner owner, unsigned int flags,
 		  struct tree_attr *attr, struct output_file **out)
 {
-	struct output_file *f;
-	struct content *c = NULL;
-	struct node *there;
+	struct creation new = {parent, name, mode, open_flags, owner, NULL};
 	int r = path_name_check(name, strlen(name));
 
 	if (r != PATH_OK)
@@ -73,51 +137,14 @@ int output_create(struct output *o, uint64_t parent, const char *name, mode_t mo
 	if ((flags & TREE_NOWAIT) &&
 	    (!stage_has_spare(o->stage) || !stage_has_room(o->stage, 0)))
 		return TREE_E_WAIT;
-	r = store_lookup(o, parent, name, flags, &there);
-	if (r == TREE_E_WAIT)
-		return r;
-	if (r == 0 && (flags & TREE_NOWAIT)) {
-		lock_scope(&o->lock);
-		node_release(o, there);
-		return TREE_E_WAIT;
+	do {
+		r = create_once(o, &new, flags, attr, out);
+	} while (r == NAME_AGAIN || (r == -EEXIST && !(open_flags & O_EXCL)));
+	if (new.content) {
+		content_unpin(new.content);
+		content_put(new.content, 0);
 	}
-	f = file_new(o, NULL, open_flags);
-	if (!f)
-		return err_origin(-ENOMEM);
-	if (r == 0) {
-		lock_take(&o->lock);
-		node_look(o, there, 1);
-		node_attr(o, there, attr);
-		node_release(o, there);
-		lock_drop(&o->lock);
-		free(f);
-		if (open_flags & O_EXCL)
-			r = err_origin(-EEXIST);
-		else
-			r = output_open(o, attr->ino, open_flags, 0, out);
-		if (r < 0)
-			output_forget(o, attr->ino, 1);
-		else
-			output_getattr(o, attr->ino, 0, attr);
-		return err_trace(r);
-	}
-	if (r == -ENOENT)
-		r = content_create(o, &c);
-	if (r == 0)
-		r = name_create(o, parent, name, mode, owner, c, &f->node);
-	if (r < 0) {
-		if (c) {
-			content_unpin(c);
-			content_put(c, 0);
-		}
-		free(f);
-		return err_trace(r);
-	}
-	lock_scope(&o->lock);
-	note_open(o, f);
-	node_attr(o, f->node, attr);
-	*out = f;
-	return 0;
+	return r < 0 ? err_trace(r) : r;
 }
 
 /* What an open does to the bytes. */
@@ -199,8 +226,9 @@ int file_restore(struct output *o, uint64_t ino, int flags, int mode,
 	return 0;
 }
 
-/* A small object comes home whole, so that it is verified and read once. */
-static int fetch_small(struct output_file *file)
+/* A small object comes home whole, so that it is verified and read once; so does one whose
+ * key is wanted. */
+static int bring_home(struct output_file *file)
 {
 	struct output *o = file->output;
 	struct node *n = file->node;
@@ -211,30 +239,51 @@ static int fetch_small(struct output_file *file)
 	small = n->stored.key && n->stored.size <= o->config.fetch_max &&
 		n->stored_change == file->stored_change;
 	lock_drop(&o->lock);
-	if (!small || !stage_has_room(o->stage, o->config.fetch_max))
+	if (!content_is_home(o, n) &&
+	    (!small || !stage_has_room(o->stage, o->config.fetch_max)))
 		return 0;
 	pthread_rwlock_wrlock(&n->io);
 	if (!n->live)
-		r = content_prepare(o, n, 0);
+		r = content_make_live(o, n);
 	pthread_rwlock_unlock(&n->io);
 	return err_trace(r);
 }
 
+/* Whether the byte is in the file; *end: where that stops being so. io is held. */
+static bool live_has(const struct node *n, uint64_t off, uint64_t *end)
+{
+	struct patch *p = content_patch(n->live);
+
+	return !p || patch_has(p, off, end);
+}
+
+static bool live_has_now(struct node *n, uint64_t off)
+{
+	uint64_t end;
+	bool has;
+
+	pthread_rwlock_rdlock(&n->io);
+	has = live_has(n, off, &end);
+	pthread_rwlock_unlock(&n->io);
+	return has;
+}
+
 /* One piece of what `off` begins: the file's own bytes, or the object's. Sets *got to what
- * was read, 0 at the end, or returns TREE_E_WAIT. */
+ * was read, 0 at the end, or returns TREE_E_WAIT, or -EAGAIN: the object's bytes came home
+ * while it was asked. */
 static int read_piece(struct output_file *file, uint64_t off, char *p, size_t n,
 		      unsigned int flags, size_t *got)
 {
 	struct node *node = file->node;
 	uint64_t end = UINT64_MAX;
-	bool own = true;
+	bool own;
 	ssize_t r = 0;
 	struct stat st;
+	int e;
 
 	*got = 0;
 	pthread_rwlock_rdlock(&node->io);
-	if (content_patch(node->live))
-		own = patch_has(content_patch(node->live), off, &end);
+	own = live_has(node, off, &end);
 	if (fstat(content_fd(node->live), &st) < 0)
 		r = -errno;
 	else if (off >= (uint64_t)st.st_size)
@@ -254,7 +303,8 @@ static int read_piece(struct output_file *file, uint64_t off, char *p, size_t n,
 	}
 	if (flags & TREE_NOWAIT)
 		return TREE_E_WAIT;
-	return err_trace(store_read(file->output, file, off, p, n, got));
+	e = store_read(file->output, file, off, p, n, got);
+	return e == -ESTALE && live_has_now(node, off) ? -EAGAIN : err_trace(e);
 }
 
 /* What is here and what is in the store, as one. */
@@ -266,6 +316,8 @@ static int read_merged(struct output_file *file, uint64_t off, char *p, size_t n
 	while (done < n) {
 		int r = read_piece(file, off + done, p + done, n - done, flags, &piece);
 
+		if (r == -EAGAIN)
+			continue;
 		if (r != 0)
 			return r;
 		if (piece == 0)
@@ -276,42 +328,62 @@ static int read_merged(struct output_file *file, uint64_t off, char *p, size_t n
 	return 0;
 }
 
+/* From `live`; *there: whether there is one. */
+static int read_live(struct output_file *file, uint64_t off, char *p, size_t n,
+		     unsigned int flags, size_t *got, bool *there)
+{
+	struct node *node = file->node;
+	bool sparse;
+	ssize_t r;
+
+	pthread_rwlock_rdlock(&node->io);
+	*there = node->live;
+	sparse = *there && content_is_sparse(node->live);
+	r = *there && !sparse ? io_pread(content_fd(node->live), p, n, off) : 0;
+	pthread_rwlock_unlock(&node->io);
+	if (r < 0)
+		return err_trace((int)r);
+	*got = (size_t)r;
+	/* While the file is open, `live` is exchanged but never taken away. */
+	return sparse ? err_trace(read_merged(file, off, p, n, flags, got)) : 0;
+}
+
 int output_read(struct output_file *file, uint64_t off, void *p, size_t n,
 		unsigned int flags, size_t *got)
 {
 	struct node *node = file->node;
-	ssize_t r;
+	bool there;
+	int r;
 
-	for (int attempt = 0; attempt < 2; attempt++) {
-		bool live, sparse;
-
-		pthread_rwlock_rdlock(&node->io);
-		live = node->live;
-		sparse = live && content_is_sparse(node->live);
-		r = live && !sparse ? io_pread(content_fd(node->live), p, n, off) : 0;
-		pthread_rwlock_unlock(&node->io);
-		if (r < 0)
-			return err_trace((int)r);
-		/* While the file is open, `live` is exchanged but never taken away. */
-		if (sparse)
-			return err_trace(read_merged(file, off, p, n, flags, got));
-		if (live) {
-			*got = (size_t)r;
-			return 0;
-		}
+	do {
+		r = read_live(file, off, p, n, flags, got, &there);
+		if (there)
+			return err_trace(r);
 		if (flags & TREE_NOWAIT)
 			return TREE_E_WAIT;
-		if (attempt == 0) {
-			int e = fetch_small(file);
+		r = bring_home(file);
+		if (r < 0)
+			return err_trace(r);
+		r = read_live(file, off, p, n, flags, got, &there);
+		if (there)
+			return err_trace(r);
+		/* What was written is lost; what the object has is another version. */
+		if (node->error)
+			return err_origin(node->error);
+		r = store_read(file->output, file, off, p, n, got);
+	} while (r == -ESTALE && content_is_home(file->output, node));
+	return err_trace(r);
+}
 
-			if (e < 0)
-				return err_trace(e);
-		}
-	}
-	/* What was written is lost; what the object has is another version. */
-	if (node->error)
-		return err_origin(node->error);
-	return err_trace(store_read(file->output, file, off, p, n, got));
+/* Whether others have replaced the object since the file was opened, and nothing of it is
+ * here: what is written now must not be mixed with theirs. io is held. */
+static bool is_replaced(struct output_file *file)
+{
+	struct node *n = file->node;
+
+	lock_scope(&file->output->lock);
+	return !n->live && !n->acked && n->stored.key &&
+	       n->stored_change != file->stored_change;
 }
 
 /* Readies the bytes for a write at `off`; io is held for reading when it returns 0. */
@@ -331,7 +403,8 @@ static int begin_write(struct output_file *file, uint64_t off, unsigned int flag
 		if (flags & TREE_NOWAIT)
 			return TREE_E_WAIT;
 		pthread_rwlock_wrlock(&n->io);
-		r = content_prepare(file->output, n, off);
+		r = is_replaced(file) ? err_origin(-ESTALE)
+				      : content_prepare(file->output, n, off);
 		pthread_rwlock_unlock(&n->io);
 		if (r < 0)
 			return err_trace(r);
@@ -355,17 +428,30 @@ static int write_bytes(struct node *n, uint64_t off, const void *p, size_t size)
 	return err_trace(r);
 }
 
-/* Behind every change: a version made meanwhile may have it or not. io is held. */
-static int note_changed(struct node *n, uint64_t off, uint64_t end)
+/* A version was made meanwhile, and what is sent of it may have the bytes or not. */
+static int note_late(struct output *o, struct node *n, uint64_t off, uint64_t end)
+{
+	struct patch *p = content_patch(n->live);
+
+	if (!p) {
+		lock_scope(&o->lock);
+		/* It gets one when the version is stored. */
+		p = content_patch(n->live);
+		if (!p) {
+			n->raced = true;
+			return 0;
+		}
+	}
+	return err_trace(patch_mark_late(p, off, end));
+}
+
+/* Behind every change. io is held. */
+static int note_changed(struct output *o, struct node *n, uint64_t off, uint64_t end)
 {
 	int r = 0;
 
-	if (off < atomic_load(&n->frozen)) {
-		if (content_patch(n->live))
-			r = patch_mark_late(content_patch(n->live), off, end);
-		else
-			atomic_store(&n->raced, true);
-	}
+	if (off < atomic_load(&n->frozen))
+		r = note_late(o, n, off, end);
 	/* An acknowledgement in between has it, or comes again. */
 	atomic_store(&n->changed, true);
 	return err_trace(r);
@@ -402,6 +488,7 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 {
 	struct output *o = file->output;
 	struct node *node = file->node;
+	struct space_wait space = SPACE_WAIT_INIT;
 	size_t same;
 	int r;
 
@@ -411,7 +498,7 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 	off += same;
 	p = (const char *)p + same;
 	n -= same;
-	for (int attempt = 0;; attempt++) {
+	for (;;) {
 		uint64_t at = off;
 		struct stat st;
 
@@ -429,16 +516,17 @@ int output_write(struct output_file *file, uint64_t off, const void *p, size_t n
 		    fstat(content_fd(node->live), &st) == 0 && (uint64_t)st.st_size > at)
 			at = (uint64_t)st.st_size;
 		r = write_bytes(node, at, p, n);
-		if (note_changed(node, at, at + n) < 0 && r == 0)
+		if (note_changed(o, node, at, at + n) < 0 && r == 0)
 			r = err_origin(-ENOMEM);
 		pthread_rwlock_unlock(&node->io);
 		kill_point("stage.write");
 		/* The disk filled up under us: once more, after what can be freed was. */
-		if (r != -ENOSPC || attempt > 0)
+		if (r != -ENOSPC)
 			return err_trace(r);
 		if (flags & TREE_NOWAIT)
 			return TREE_E_WAIT;
-		r = content_wait_room(o, n);
+		stage_look_again(o->stage);
+		r = content_wait_space(o, &space);
 		if (r < 0)
 			return err_trace(r);
 	}
@@ -468,7 +556,7 @@ void output_release(struct output_file *file)
 	lock_take(&o->lock);
 	if (may_write(file->flags)) {
 		if (--n->writers == 0)
-			list_remove(&n->writing);
+			watch_close(o, n);
 		if (!only_appends(file->flags))
 			n->random_writers--;
 	}
@@ -493,14 +581,10 @@ int output_fallocate(struct output_file *file, int mode, uint64_t off, uint64_t 
 		r = begin_write(file, mode ? off : UINT64_MAX, 0);
 	if (r < 0)
 		return err_trace(r);
-	do {
-		r = fallocate(content_fd(n->live), mode, (off_t)off, (off_t)len);
-	} while (r < 0 && errno == EINTR);
-	r = r < 0 ? err_origin(-errno) : 0;
-	/* Without a mode it changes no byte, but the size. */
-	if (r == 0 && mode && content_patch(n->live))
-		r = patch_mark(content_patch(n->live), off, off + len);
-	if (note_changed(n, mode ? off : UINT64_MAX, off + len) < 0 && r == 0)
+	kill_point("fallocate.before");
+	r = content_allocate(n->live, mode, off, len);
+	if (note_changed(file->output, n, mode ? off : UINT64_MAX, off + len) < 0 &&
+	    r == 0)
 		r = err_origin(-ENOMEM);
 	pthread_rwlock_unlock(&n->io);
 	return err_trace(r);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cache/kill_point.h"
+#include "fs/output_content.h"
 #include "fs/output_impl.h"
 
 /* With durability remote: until the store has this version. */
@@ -34,7 +35,7 @@ static int acknowledge(struct output_file *file)
 		return 0;
 	if (o->config.durability != OUTPUT_REMOTE)
 		return err_trace(content_ack(o, n));
-	r = content_publish(o, n);
+	r = content_publish(o, n, false);
 	return r < 0 ? err_trace(r) : err_trace(wait_stored(o, n));
 }
 

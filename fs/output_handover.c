@@ -23,9 +23,8 @@
 #include "fs/handover.h"
 #include "fs/output_impl.h"
 
-/* With the number of a staged file: it has holes. Which they are the journal knows, of the
- * acknowledged version only. */
-#define LIVE_SPARSE (1ull << 63)
+/* Instead of the number of a staged file: what was written to it is lost. */
+#define LIVE_LOST UINT64_MAX
 
 static void describe(const struct node *n, struct handover_attr *a)
 {
@@ -38,6 +37,7 @@ static void describe(const struct node *n, struct handover_attr *a)
 				    .size = n->size,
 				    .has_stored = n->stored.key,
 				    .has_crc = n->stored.has_crc64,
+				    .appendable = n->stored.appendable,
 				    .unverified = n->unverified,
 				    .marker = n->marker,
 				    .stored_size = n->stored.size,
@@ -65,14 +65,20 @@ void kept_place(struct output *o, struct node *n)
 					n->parent ? n->name : NULL);
 }
 
+void kept_move(struct output *o, struct node *n)
+{
+	if (n->kept)
+		handover_node_move(o->config.handover, n->kept,
+				   n->parent ? n->parent->ino : 0,
+				   n->parent ? n->name : NULL);
+}
+
 void kept_live(struct node *n, struct content *live)
 {
-	uint64_t id = live && n->opens > 0 ? content_id(live) : 0;
+	uint64_t id = live ? content_id(live) : n->error ? LIVE_LOST : 0;
 
-	if (id && content_is_sparse(live))
-		id |= LIVE_SPARSE;
 	if (n->kept)
-		atomic_store(&n->kept->live, id);
+		atomic_store(&n->kept->live, n->opens > 0 ? id : 0);
 }
 
 void kept_lookups(struct output *o, struct node *n)
@@ -125,7 +131,7 @@ static bool is_open(const struct handover *h, uint64_t ino)
 		const struct handover_file *f = &h->files.items[i];
 
 		if (f->ino == ino && !f->is_dir &&
-		    atomic_load(&f->state) != HANDOVER_FREE)
+		    handover_file_state(f) != HANDOVER_FREE)
 			return true;
 	}
 	return false;
@@ -139,6 +145,9 @@ int handover_restore_contents(struct output *o)
 		return err_origin(-ENOMEM);
 	if (!takes_over(o))
 		return 0;
+	/* What replay makes anew gets no number that the kernel has. */
+	if (o->next_ino < atomic_load(&h->next_ino))
+		o->next_ino = atomic_load(&h->next_ino);
 	o->restored_count = atomic_load(&h->nodes.limit);
 	o->restored = calloc(o->restored_count + 1, sizeof(*o->restored));
 	if (!o->restored)
@@ -148,14 +157,17 @@ int handover_restore_contents(struct output *o)
 		uint64_t ino = atomic_load(&k->ino), id = atomic_load(&k->live);
 		int r;
 
-		if (!ino || !id || !is_open(h, ino))
+		if (!ino || !id || id == LIVE_LOST || !is_open(h, ino))
 			continue;
-		r = stage_adopt(o->stage, id & ~LIVE_SPARSE, STAGE_WHOLE,
-				&o->restored[i]);
-		if (r < 0)
-			log_error("an open file lost its staged file inode=%llu error=%s",
-				  (unsigned long long)ino, strerror(-r));
+		r = stage_take_over(o->stage, id, &o->restored[i]);
+		if (r == 0)
+			continue;
+		atomic_store(&k->live, LIVE_LOST);
+		log_error("an open file lost what was written and not acknowledged "
+			  "inode=%llu error=%s",
+			  (unsigned long long)ino, strerror(-r));
 	}
+	patch_table_sweep(o->patches);
 	return 0;
 }
 
@@ -182,12 +194,14 @@ static struct node *find_node(struct output *o, struct handover_node *k, bool li
 	const struct handover_attr *a = handover_node_attr(k);
 	uint64_t ino = atomic_load(&k->ino);
 	struct node *n = node_find(o, ino);
+	const char *name;
 
 	if (n)
 		return n;
-	/* A new file that nobody has open: its creation was not told, or not acknowledged. */
-	if (!live &&
-	    ((a->kind == RECORD_FILE && !a->has_stored) || atomic_load(&k->place) == 0))
+	/* What was not made after all, or a new file that nobody has open: its creation was
+	 * not told, or not acknowledged. */
+	if (!live && ((a->kind == RECORD_FILE && !a->has_stored) ||
+		      handover_node_place(o->config.handover, k, &name) == 0))
 		return NULL;
 	return make_node(o, a, ino);
 }
@@ -212,6 +226,7 @@ static int claim_object(struct output *o, const struct handover_attr *a, struct 
 {
 	struct origin_attr attr = {.size = a->stored_size,
 				   .crc64 = a->stored_crc64,
+				   .is_appendable = a->appendable,
 				   .has_crc64 = a->has_crc,
 				   .mtime_ns = a->stored_mtime_ns};
 	char key[PATH_KEY_MAX + 1];
@@ -236,18 +251,23 @@ static void drop_node(struct output *o, struct handover_node *k, struct node *n)
 	}
 }
 
-/* A file with holes that the journal does not know cannot go on: they would pass for
- * zeros. */
-static void restore_live(struct node *n, struct content *live, uint64_t id)
+/* What open files of the node read and write; `live` may be NULL. Parts of a version may be
+ * in the store that were sent before the last write; of which bytes is not known any more. */
+static int restore_live(struct output *o, struct node *n, struct content *live)
 {
-	if (!(id & LIVE_SPARSE) || content_patch(live)) {
-		n->live = live;
-		return;
-	}
-	log_error("an open file lost what was written and not acknowledged inode=%llu",
-		  (unsigned long long)n->ino);
-	content_put(live, 0);
-	n->error = -EIO;
+	struct patch *p = live ? content_patch(live) : NULL;
+	int r = 0;
+
+	n->live = live;
+	n->raced = live && !p;
+	if (p)
+		patch_settle(p, n->stored.etag);
+	if (p && live == n->acked)
+		r = patch_mark_all_late(p);
+	if (!live && atomic_load(&n->kept->live) == LIVE_LOST &&
+	    is_open(o->config.handover, n->ino))
+		n->error = -EIO;
+	return err_trace(r);
 }
 
 int handover_restore_nodes(struct output *o)
@@ -263,8 +283,6 @@ int handover_restore_nodes(struct output *o)
 	if (!nodes)
 		return err_origin(-ENOMEM);
 	lock_scope(&o->lock);
-	if (o->next_ino < atomic_load(&h->next_ino))
-		o->next_ino = atomic_load(&h->next_ino);
 	for (uint32_t i = 0; i < count; i++) {
 		struct handover_node *k = &h->nodes.items[i];
 
@@ -281,17 +299,18 @@ int handover_restore_nodes(struct output *o)
 	for (uint32_t i = 0; i < count && r == 0; i++) {
 		struct handover_node *k = &h->nodes.items[i];
 		struct node *n = nodes[i];
+		int e;
 
 		if (!n)
 			continue;
 		r = claim_object(o, handover_node_attr(k), n);
 		n->lookups = atomic_load(&k->lookups);
 		n->kept = k;
-		if (o->restored[i]) {
-			restore_live(n, o->restored[i], atomic_load(&k->live));
-			o->restored[i] = NULL;
-		} else if (!n->journaled && !n->children && n->kind == RECORD_FILE &&
-			   !n->stored.key) {
+		e = restore_live(o, n, o->restored[i]);
+		r = r < 0 ? r : e;
+		o->restored[i] = NULL;
+		if (!n->live && !n->journaled && !n->children && n->kind == RECORD_FILE &&
+		    !n->stored.key) {
 			drop_node(o, k, n);
 			continue;
 		}
@@ -333,7 +352,7 @@ int handover_restore_files(struct output *o)
 	for (uint32_t i = 0; i < limit; i++) {
 		struct handover_file *f = &h->files.items[i];
 
-		if (f->is_dir || atomic_load(&f->state) == HANDOVER_FREE)
+		if (f->is_dir || handover_file_state(f) == HANDOVER_FREE)
 			continue;
 		r = file_restore(o, f->ino, f->flags, f->mode, &o->files[i]);
 		if (r < 0)

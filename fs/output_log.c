@@ -21,9 +21,15 @@
 
 #define LOST_AND_FOUND "lost+found"
 
-static void encode_resume(struct buf *b, const struct node *n)
+void log_resume(struct buf *b, const struct node *n)
 {
 	const struct resume *u = n->resume;
+	struct record append = {.type = RECORD_APPEND,
+				.ino = n->ino,
+				.version = u->version,
+				.size = u->size,
+				.crc64 = u->crc64,
+				.key = u->key};
 	struct record begin = {.type = RECORD_BEGIN,
 			       .ino = n->ino,
 			       .version = u->version,
@@ -33,6 +39,10 @@ static void encode_resume(struct buf *b, const struct node *n)
 			       .key = u->key,
 			       .upload_id = u->upload_id};
 
+	if (u->append) {
+		record_encode(b, &append);
+		return;
+	}
 	record_encode(b, &begin);
 	for (size_t i = 0; i < u->part_count; i++) {
 		struct record part = {.type = RECORD_PART,
@@ -116,6 +126,7 @@ static void encode_node(struct buf *b, const struct node *n)
 		  (n->marker ? RECORD_MARKER : 0) |
 		  (n->stored.key ? RECORD_HAS_STORED : 0) |
 		  (n->stored.has_crc64 ? RECORD_STORED_CRC : 0) |
+		  (n->stored.appendable ? RECORD_APPENDABLE : 0) |
 		  (sparse ? RECORD_SPARSE : 0);
 	if (n->acked && content_carried(n->acked)) {
 		r.flags |= RECORD_CARRIED;
@@ -126,10 +137,16 @@ static void encode_node(struct buf *b, const struct node *n)
 	}
 	r.content_size = n->acked ? n->acked_size : 0;
 	record_encode(b, &r);
+	for (const struct source *s = n->sources; s; s = s->next) {
+		struct record source = {
+			.type = RECORD_SOURCE, .ino = n->ino, .key = s->prefix};
+
+		record_encode(b, &source);
+	}
 	if (sparse)
 		encode_ranges(b, n);
 	if (n->resume)
-		encode_resume(b, n);
+		log_resume(b, n);
 }
 
 static void set_journaled(struct node *n, bool journaled)
@@ -243,6 +260,7 @@ static int replay_node(struct output *o, const struct record *r)
 	struct node *n = node_find(o, r->ino);
 	struct origin_attr attr = {.size = r->stored_size,
 				   .crc64 = r->stored_crc64,
+				   .is_appendable = r->flags & RECORD_APPENDABLE,
 				   .mtime_ns = r->stored_mtime_ns};
 	int e;
 
@@ -269,6 +287,7 @@ static int replay_node(struct output *o, const struct record *r)
 	n->pending_seq = r->flags & RECORD_HAS_CONTENT ? r->content : 0;
 	n->lookups = r->flags & RECORD_LINKED ? r->parent : 0;
 	n->journaled = true;
+	source_drop_all(o, n);
 	resume_free(n); /* its records follow again */
 	n->recovered = patch_free(n->recovered);
 	n->sparse_lost = r->flags & RECORD_SPARSE;
@@ -316,6 +335,9 @@ static int replay_begin(struct node *n, const struct record *r)
 	u->part_size = r->part_size;
 	u->size = r->size;
 	u->begun_ns = r->pending_ns;
+	u->append = u->ending = r->type == RECORD_APPEND;
+	u->crc64 = r->crc64;
+	u->early = n->meta_dirty; /* all that is known */
 	return 0;
 }
 
@@ -397,11 +419,14 @@ int log_replay(void *output, const struct record *r)
 	case RECORD_DATA:
 		return err_trace(replay_data(o, n, r));
 	case RECORD_BEGIN:
+	case RECORD_APPEND:
 		return err_trace(replay_begin(n, r));
 	case RECORD_PART:
 		return err_trace(replay_part(n, r));
 	case RECORD_RANGES:
 		return err_trace(replay_ranges(n, r));
+	case RECORD_SOURCE:
+		return err_trace(source_add(o, n, r->key));
 	case RECORD_ENDING:
 		if (n->resume)
 			n->resume->ending = true;
@@ -460,20 +485,28 @@ static int tie_to_parent(struct output *o, struct node *n, uint64_t parent_ino)
 /* id 0: the journal carries the bytes. */
 static int adopt_content(struct output *o, struct node *n, uint64_t id)
 {
+	/* What an open file says of itself is newer, also that it has no holes any more. */
+	bool open = id && stage_has_taken_over(o->stage, id);
 	/* Without the list of what it holds, its holes would pass for zeros. */
-	bool lacks = n->sparse_lost && !n->recovered;
+	bool lacks = n->sparse_lost && !n->recovered && !open;
+	struct why why;
 	int r = lacks      ? -EBADMSG
 		: id       ? stage_adopt(o->stage, id, n->acked_size, &n->acked)
 		: n->acked ? 0
 			   : -ENODATA;
 
 	if (r == 0) {
+		struct patch *taken = open ? content_patch(n->acked) : NULL;
+
 		n->size = n->acked_size;
-		if (id && n->recovered && !content_patch(n->acked)) {
-			content_set_patch(n->acked, n->recovered);
-			n->recovered = NULL;
+		if (taken && n->recovered)
+			return err_trace(patch_trust(taken, n->recovered));
+		if (id && n->recovered && !open) {
+			r = content_set_patch(n->acked, n->recovered);
+			if (r == 0)
+				n->recovered = NULL;
 		}
-		return 0;
+		return err_trace(r);
 	}
 	if (r == -ENOMEM || r == -EMFILE || r == -EACCES)
 		return err_trace(r);
@@ -482,8 +515,9 @@ static int adopt_content(struct output *o, struct node *n, uint64_t id)
 	n->acked_size = 0;
 	n->version = n->stored.version;
 	n->size = n->stored.size;
-	why_set(&n->why, r, "the staged file %016llx is missing or cut short",
+	why_set(&why, r, "the staged file %016llx is missing or cut short",
 		(unsigned long long)id);
+	node_set_why(n, why.text);
 	log_error("acknowledged content is damaged name=%s staged=%016llx error=%s",
 		  n->name, (unsigned long long)id, strerror(-r));
 	return 0;
@@ -521,13 +555,16 @@ int log_finish(struct output *o)
 	HASH_ITER (by_ino, o->nodes, n, next) {
 		if (n->journaled && n->parent)
 			n->parent->journaled_children++;
-		if (n != o->root)
-			node_update_displaced(o, n);
+		if (n == o->root)
+			continue;
+		node_update_displaced(o, n);
+		detour_restore(o, n);
 	}
 	HASH_ITER (by_ino, o->nodes, n, next) {
 		if (n != o->root && plan_is_dirty(n)) {
 			n->journaled = n->journaled || n->parent;
 			n->maybe_sent = n->parent != NULL;
+			n->stored.unsure = n->stored.key != NULL;
 			sync_queue(o, n);
 		}
 	}

@@ -18,6 +18,7 @@
 #include "fs/base/check.h"
 #include "fs/base/clock.h"
 #include "fs/base/log.h"
+#include "fs/output_content.h"
 #include "fs/output_impl.h"
 
 struct node *node_new(struct output *o, enum record_kind kind, uint64_t ino)
@@ -31,6 +32,7 @@ struct node *node_new(struct output *o, enum record_kind kind, uint64_t ino)
 		free(n);
 		return NULL;
 	}
+	pthread_mutex_init(&n->acking, NULL);
 	if (ino == 0)
 		ino = o->next_ino++;
 	else if (ino >= o->next_ino)
@@ -42,6 +44,7 @@ struct node *node_new(struct output *o, enum record_kind kind, uint64_t ino)
 	list_init(&n->queued);
 	list_init(&n->retained);
 	list_init(&n->writing);
+	n->seen = o->last_refresh;
 	HASH_ADD(by_ino, o->nodes, ino, sizeof(n->ino), n);
 	return n;
 }
@@ -82,7 +85,8 @@ int node_link(struct output *o, struct node *dir, struct node *n, const char *na
 		return err_trace(r);
 	}
 	HASH_ADD_KEYPTR(by_name, dir->children, n->name, strlen(n->name), n);
-	kept_place(o, n);
+	n->seen = o->last_refresh; /* no listing that began before can miss it */
+	kept_move(o, n);
 	if (n->journaled)
 		dir->journaled_children++;
 	return 0;
@@ -96,7 +100,7 @@ void node_unlink(struct output *o, struct node *n)
 	if (n->journaled)
 		n->parent->journaled_children--;
 	n->parent = NULL;
-	kept_place(o, n);
+	kept_move(o, n);
 }
 
 void node_look(struct output *o, struct node *n, int64_t by)
@@ -106,6 +110,8 @@ void node_look(struct output *o, struct node *n, int64_t by)
 		n->lookups = 0;
 	else
 		n->lookups += (uint64_t)by;
+	if (by > 0 || n->lookups == 0)
+		node_unspare(o, n);
 	kept_lookups(o, n);
 }
 
@@ -204,18 +210,22 @@ uint64_t displaced_below(struct output *o, const char *prefix)
 	return d ? d->count : 0;
 }
 
+/* Whether its key is not, by the path that it spells or the source that has it, the node's. */
+static bool is_astray(const struct node *n)
+{
+	return n->displaced || n->guest;
+}
+
 void node_update_displaced(struct output *o, struct node *n)
 {
 	char key[PATH_KEY_MAX + 1];
-	bool now = false;
+	bool was = is_astray(n);
 
-	if (n->stored.key)
-		now = !n->parent || node_key(n, key) < 0 ||
-		      strcmp(key, n->stored.key) != 0;
-	if (now == n->displaced)
-		return;
-	n->displaced = now;
-	count_displaced(o, n->stored.key, now ? 1 : -1);
+	n->displaced = n->stored.key && (!n->parent || node_key(n, key) < 0 ||
+					 strcmp(key, n->stored.key) != 0);
+	n->guest = n->stored.key && !n->displaced && source_blocks(o, key);
+	if (is_astray(n) != was)
+		count_displaced(o, n->stored.key, was ? -1 : 1);
 }
 
 struct node *node_next_below(struct node *top, struct node *n)
@@ -246,14 +256,19 @@ int node_set_stored(struct output *o, struct node *n, const char *key,
 			node_set_stored(o, other, NULL, NULL);
 	}
 	if (n->stored.key) {
-		if (n->displaced)
+		if (is_astray(n))
 			count_displaced(o, n->stored.key, -1);
-		n->displaced = false;
+		n->displaced = n->guest = false;
 		HASH_DELETE(by_key, o->claims, n);
+		detour_end(n);
 		free(n->stored.key);
 		n->stored.key = NULL;
 	}
 	n->stored_epoch = ++o->epoch;
+	n->stored.unsure = false;
+	/* What became of the object is known now. */
+	if (n->resume && n->resume->append)
+		resume_free(n);
 	if (!key) {
 		kept_attr(n);
 		return 0;
@@ -266,6 +281,7 @@ int node_set_stored(struct output *o, struct node *n, const char *key,
 		n->stored.crc64 = attr->crc64;
 		n->stored.has_crc64 = attr->has_crc64;
 		n->stored.mtime_ns = attr->mtime_ns;
+		n->stored.appendable = attr->is_appendable;
 	}
 	node_update_displaced(o, n);
 	kept_attr(n);
@@ -294,7 +310,8 @@ void node_attr(struct output *o, struct node *n, struct tree_attr *attr)
 	if (n->live && n->opens > 0 && fstat(content_fd(n->live), &st) == 0) {
 		attr->size = (uint64_t)st.st_size;
 		attr->blocks = (uint64_t)st.st_blocks;
-		attr->mtime_ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
+		attr->mtime_ns = clock_from_timespec(st.st_mtim);
+		attr->ctime_ns = content_ctime(n, &st);
 		return;
 	}
 	attr->blocks = (attr->size + 511) / 512;
@@ -314,6 +331,7 @@ void node_free(struct output *o, struct node *n)
 {
 	struct content *live = n->live, *acked = n->acked;
 
+	ahead_forget(n);
 	/* At the end of a mount the kernel still knows many: they are its, not ours. */
 	kept_forget(o, n);
 	if (n->parent)
@@ -323,37 +341,36 @@ void node_free(struct output *o, struct node *n)
 	list_remove(&n->queued);
 	list_remove(&n->retained);
 	node_set_stored(o, n, NULL, NULL);
+	detour_end(n);
+	source_drop_all(o, n);
+	walk_count(o, n, false);
+	node_unspare(o, n);
+	if (o->hand == n)
+		o->hand = n->by_ino.next;
 	HASH_DELETE(by_ino, o->nodes, n);
+	o->freed_count++;
 	if (live && n->opens > 0)
 		content_unpin(live);
 	content_put(live, n->seq);
 	content_put(acked, n->seq);
+	content_put(n->saved, 0);
 	resume_free(n);
 	patch_free(n->recovered);
 	pthread_rwlock_destroy(&n->io);
+	pthread_mutex_destroy(&n->acking);
 	free(n->name);
 	free(n->target);
+	free(n->why);
+	if (n->left)
+		name_set_fini(n->left);
+	free(n->left);
 	free(n);
 }
 
-void node_settle(struct output *o, struct node *n)
+void node_set_why(struct node *n, const char *why)
 {
-	struct node *dir = n->parent;
-
-	lock_assert_held(&o->lock);
-	if (n == o->root || n->lookups || n->holds || n->opens || n->journaled ||
-	    n->task || n->children || n->queue != QUEUE_NONE || !list_empty(&n->queued))
-		return;
-	if (dir) {
-		/* A clean node is a line of its directory's listing. */
-		if (plan_is_dirty(n) || HASH_CNT(by_ino, o->nodes) <= OUTPUT_NODES_KEEP)
-			return;
-		dir->listed = false;
-		for (; dir; dir = dir->parent)
-			dir->born = false;
-	}
-	content_drop_retained(o, n);
-	node_free(o, n);
+	free(n->why);
+	n->why = why ? strdup(why) : NULL;
 }
 
 void node_hold(struct node *n)

@@ -9,10 +9,12 @@
  * for something of ours says so here, under the same lock.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fs/output_content.h"
 #include "fs/output_impl.h"
 
 #define LIVE_TRIES_MAX 8
@@ -46,9 +48,10 @@ void content_remember(struct output *o, struct node *n, struct content *c)
 	}
 	if (!store_has_base(o, n) || patch_new(&now, false, &p) < 0)
 		return;
-	if (atomic_load(&n->raced))
+	if (n->raced)
 		patch_doubt(p);
-	content_set_patch(c, p);
+	n->raced = false;
+	(void)!content_set_patch(c, p); /* a whole file's needs no room */
 }
 
 /* A copy was made while the version it was made from reached the store: the object that it
@@ -80,11 +83,12 @@ static int make_live(struct output *o, struct node *n, struct content **out)
 		    : err_trace(store_fetch(o, n, out));
 }
 
-/* False: the object of what make_live() made was moved meanwhile. */
+/* False: the object of what make_live() made was moved meanwhile, or came home: then what is
+ * in the store is about to be somebody else's. */
 static bool install(struct output *o, struct node *n, struct content *c)
 {
 	lock_take(&o->lock);
-	if (!store_base_is_there(n, c)) {
+	if (n->acked || !store_base_is_there(n, c)) {
 		lock_drop(&o->lock);
 		content_unpin(c);
 		content_put(c, 0);
@@ -92,6 +96,7 @@ static bool install(struct output *o, struct node *n, struct content *c)
 	}
 	kept_live(n, c);
 	n->live = c;
+	content_set_time(n);
 	n->unsettled = false;
 	if (n->opens == 0)
 		content_unpin(c);
@@ -100,17 +105,49 @@ static bool install(struct output *o, struct node *n, struct content *c)
 	return true;
 }
 
+int content_allocate(struct content *c, int mode, uint64_t off, uint64_t len)
+{
+	struct patch *patch = content_patch(c);
+	int r;
+
+	if (mode && patch)
+		return err_trace(patch_zero(patch, content_fd(c), mode, off, len));
+	do {
+		r = fallocate(content_fd(c), mode, (off_t)off, (off_t)len);
+	} while (r < 0 && errno == EINTR);
+	return r < 0 ? err_origin(-errno) : 0;
+}
+
+bool content_is_home(struct output *o, struct node *n)
+{
+	lock_scope(&o->lock);
+	return n->acked || n->saved;
+}
+
+static int take_home(struct output *o, struct node *n)
+{
+	int r;
+
+	lock_scope(&o->lock);
+	r = content_take_acked(o, n);
+	if (r == 0)
+		content_set_time(n);
+	return err_trace(r);
+}
+
 int content_make_live(struct output *o, struct node *n)
 {
-	struct content *c;
-
 	for (int attempt = 0; attempt < LIVE_TRIES_MAX; attempt++) {
-		int r = make_live(o, n, &c);
+		struct content *c;
+		int r;
 
-		if (r < 0)
-			return err_trace(r);
-		if (install(o, n, c))
+		if (content_is_home(o, n))
+			return err_trace(take_home(o, n));
+		r = make_live(o, n, &c);
+		if (r == 0 && install(o, n, c))
 			return 0;
+		if (r < 0 && !(r == -ESTALE && content_is_home(o, n)))
+			return err_trace(r);
 	}
 	return err_origin(-ESTALE);
 }

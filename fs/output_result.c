@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/ledger.h"
 #include "fs/base/buf.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/log.h"
+#include "fs/handover.h"
+#include "fs/output_content.h"
 #include "fs/output_task.h"
 
 #define BACKOFF_BASE_MS 100
@@ -38,40 +41,6 @@ int sync_make_garbage(struct output *o, struct buf *b, const char *key)
 	return 0;
 }
 
-static void note_delivered(struct output *o, const char *key, const struct stored *s)
-{
-	struct delivered *d;
-
-	HASH_FIND_STR(o->receipt, key, d);
-	if (!d) {
-		size_t n = strlen(key) + 1;
-
-		if (o->receipt_count >= OUTPUT_RECEIPT_MAX)
-			return;
-		d = calloc(1, sizeof(*d) + n);
-		if (!d)
-			return;
-		memcpy(d->key, key, n);
-		HASH_ADD_KEYPTR(hh, o->receipt, d->key, n - 1, d);
-		o->receipt_count++;
-	}
-	d->size = s->size;
-	d->crc64 = s->crc64;
-	memcpy(d->etag, s->etag, sizeof(d->etag));
-}
-
-static void forget_delivered(struct output *o, const char *key)
-{
-	struct delivered *d;
-
-	HASH_FIND_STR(o->receipt, key, d);
-	if (!d)
-		return;
-	HASH_DELETE(hh, o->receipt, d);
-	o->receipt_count--;
-	free(d);
-}
-
 /* The node's object is at the task's key now. Whoever had that key loses it; the node's
  * former key becomes garbage. */
 static int moved_to_key(struct output *o, struct task *t, struct buf *b)
@@ -95,13 +64,15 @@ static int moved_to_key(struct output *o, struct task *t, struct buf *b)
 	n->maybe_sent = false;
 	if (r == 0 && old)
 		r = sync_make_garbage(o, b, old);
+	if (r == 0 && old && n->counted)
+		walk_count(o, node_claim(o, old), true);
 	if (former && former != n) {
 		log_node(o, b, former);
 		sync_queue(o, former);
 		node_release(o, former);
 	}
 	if (old)
-		forget_delivered(o, old);
+		receipt_forget(o, old);
 	return err_trace(r);
 }
 
@@ -128,13 +99,17 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 			  struct content **drop)
 {
 	struct node *n = t->node;
+	/* An append brings attributes only where it makes the object. */
+	bool meta_dirty = t->job.state.append && n->stored.key && n->meta_dirty;
 	int r = moved_to_key(o, t, b);
 
 	if (r < 0)
 		return err_trace(r);
 	n->stored.version = t->version;
+	n->unappendable = n->uncopyable = false;
 	remember(o, t);
-	n->meta_dirty = n->meta_change != t->meta_change;
+	n->meta_dirty = meta_dirty || n->meta_change != t->meta_change ||
+			ahead_lacks_attributes(o, n);
 	if (n->resume)
 		resume_free(n);
 	/* A drain that began before the newer version was made has what it waits for. */
@@ -155,22 +130,37 @@ static int content_stored(struct output *o, struct task *t, struct buf *b,
 			content_retain(o, n);
 		}
 	}
-	o->files_stored++;
-	o->bytes_stored += t->job.state.size;
+	atomic_fetch_add(&o->totals->files, 1);
+	atomic_fetch_add(&o->totals->bytes, t->job.state.size);
 	o->moved++;
-	note_delivered(o, t->key, &n->stored);
+	receipt_note(o, t->key, &n->stored);
 	log_info("stored key=%s size=%llu", t->key,
 		 (unsigned long long)t->job.state.size);
 	return 0;
+}
+
+/* Who has it open reads this from now on, also where another process takes over. */
+static void save(struct node *n, struct task *t)
+{
+	if (n->opens == 0 || n->live)
+		return;
+	n->saved = content_get(t->content);
+	content_count(t->content, t->job.attr.size);
+	kept_live(n, n->saved);
 }
 
 static int fetched(struct output *o, struct task *t, struct content **drop)
 {
 	struct node *n = t->node;
 
-	(void)o;
+	if (!n->parent) {
+		save(n, t);
+		return 0;
+	}
 	if (n->acked) /* a newer version was made meanwhile */
 		return 0;
+	/* It may be sparse, and what it lacks is about to be overwritten. */
+	content_drop_retained(o, n);
 	*drop = NULL;
 	n->acked = content_get(t->content);
 	n->acked_size = t->job.attr.size;
@@ -193,7 +183,9 @@ static int copied(struct output *o, struct task *t, struct buf *b)
 	if (r < 0)
 		return err_trace(r);
 	n->meta_dirty = n->meta_change != t->meta_change;
-	note_delivered(o, t->key, &n->stored);
+	if (t->op == SYNC_COPY)
+		atomic_fetch_add(&o->totals->moved, 1);
+	receipt_note(o, t->key, &n->stored);
 	return 0;
 }
 
@@ -226,7 +218,9 @@ static int apply(struct output *o, struct task *t, struct buf *b, struct content
 		r = fetched(o, t, drop);
 		break;
 	case SYNC_DELETE:
-		forget_delivered(o, t->key);
+		receipt_forget(o, t->key);
+		if (n->resume && n->resume->append)
+			resume_free(n);
 		if (!n->stored.key || strcmp(n->stored.key, t->key) != 0)
 			break;
 		/* While a listing runs the key stays claimed (output_store.c). */
@@ -258,13 +252,59 @@ static void vanish(struct output *o, struct node *n, struct buf *b)
 	}
 }
 
+/* The object cannot be appended to, or cannot be copied because it was appended to or is too
+ * large for that: there is another way at once. */
+static bool goes_otherwise(struct task *t)
+{
+	struct node *n = t->node;
+	int r = t->job.result;
+
+	if (origin_is_transient(r) || r == -EACCES || r == -EKEYEXPIRED)
+		return false;
+	if (t->job.state.append) {
+		if (t->op == SYNC_FINISH)
+			resume_free(n); /* it was not carried out */
+		else
+			n->unappendable = true;
+	} else if ((n->stored.appendable || r == -EFBIG) && r != -ENOENT &&
+		   r != -ESTALE && !n->uncopyable &&
+		   (t->op == SYNC_COPY || t->op == SYNC_META || t->job.state.ranges)) {
+		n->uncopyable = true;
+	} else {
+		return false;
+	}
+	log_info("%s does not work, goes another way key=%s error=%s",
+		 sync_op_name(t->op), t->key,
+		 t->job.why.text[0] ? t->job.why.text : strerror(-r));
+	n->not_before_ms = 0;
+	return true;
+}
+
+/* What a file without a name had in the store cannot be brought home: who has it open will be
+ * told, and nobody waits for that. */
+static bool forsake(struct task *t)
+{
+	struct node *n = t->node;
+	int r = t->job.result;
+
+	if (n->parent || (t->op != SYNC_FETCH && t->op != SYNC_FILL) ||
+	    (origin_is_transient(r) && r != -EBADMSG))
+		return false;
+	n->forsaken = true;
+	log_warn("a file that was replaced while it is open is lost to who reads it "
+		 "key=%s "
+		 "error=%s",
+		 t->key, t->job.why.text[0] ? t->job.why.text : strerror(-r));
+	return true;
+}
+
 static void failed(struct output *o, struct task *t, struct buf *b)
 {
 	struct node *n = t->node;
 	int r = t->job.result;
 	bool moving = t->op == SYNC_COPY || t->op == SYNC_META;
 
-	if (r == -ECANCELED)
+	if (r == -ECANCELED || goes_otherwise(t) || forsake(t))
 		return;
 	/* It was not completed, or it cannot be: let it be abandoned. */
 	if (t->op == SYNC_FINISH && !origin_is_transient(r) && n->resume)
@@ -273,11 +313,11 @@ static void failed(struct output *o, struct task *t, struct buf *b)
 		vanish(o, n, b);
 		return;
 	}
-	o->failures++;
-	n->why = t->job.why;
-	if (!n->why.text[0])
-		why_set(&n->why, r, "%s", strerror(-r));
-	o->last_failure = n->why;
+	atomic_fetch_add(&o->totals->failures, 1);
+	o->last_failure = t->job.why;
+	if (!o->last_failure.text[0])
+		why_set(&o->last_failure, r, "%s", strerror(-r));
+	node_set_why(n, o->last_failure.text);
 	n->attempts++;
 	n->refused = !origin_is_transient(r);
 	n->not_before_ms =
@@ -287,7 +327,7 @@ static void failed(struct output *o, struct task *t, struct buf *b)
 			 : clock_backoff_ms(n->attempts, REFUSED_BASE_MS,
 					    REFUSED_MAX_MS));
 	log_warn("%s failed, will try again key=%s attempt=%u error=%s",
-		 sync_op_name(t->op), t->key, n->attempts, n->why.text);
+		 sync_op_name(t->op), t->key, n->attempts, o->last_failure.text);
 }
 
 /* Where the node goes after its task. Lock held. */
@@ -296,7 +336,7 @@ static void requeue(struct output *o, struct node *n, bool good)
 	if (good) {
 		n->attempts = 0;
 		n->not_before_ms = 0;
-		n->why.text[0] = '\0';
+		node_set_why(n, NULL);
 	}
 	if (plan_is_dirty(n)) {
 		sync_move(o, n, n->not_before_ms ? QUEUE_WAITING : QUEUE_READY);
@@ -307,6 +347,34 @@ static void requeue(struct output *o, struct node *n, bool good)
 	sync_move(o, n, QUEUE_NONE);
 }
 
+/* Whether what comes of it concerns requests of its node alone: a file of its own bytes at
+ * the key that it has or nobody has. Nothing that others wait for has moved, and all that
+ * is decided of it later has records behind this one. */
+static bool is_own(struct output *o, const struct task *t)
+{
+	const struct node *n = t->node, *former = node_claim(o, t->key);
+
+	return t->op == SYNC_CONTENT && t->job.result == 0 && t->job.data && !n->resume &&
+	       !t->job.state.append && (!former || former == n) &&
+	       (!n->stored.key || strcmp(n->stored.key, t->key) == 0);
+}
+
+/* Aborted when it was cancelled, or the store knows it no more: the next attempt begins
+ * another one, unless it may be complete. */
+static void forget_lost_upload(struct task *t, struct buf *b)
+{
+	struct record end = {.type = RECORD_END, .ino = t->node->ino};
+	struct resume *u = t->node->resume;
+
+	if (t->op != SYNC_CONTENT || t->job.result == 0 || !u || u->append ||
+	    !u->upload_id[0] || t->job.state.upload_id[0])
+		return;
+	if (u->ending && plan_needs_object(t->node))
+		return;
+	resume_free(t->node);
+	record_encode(b, &end);
+}
+
 void task_done(struct upload_job *job)
 {
 	struct task *t = container_of(job, struct task, job);
@@ -315,22 +383,25 @@ void task_done(struct upload_job *job)
 	_cleanup_(buf_fini) struct buf b = BUF_INIT;
 	struct content *drop = NULL;
 	uint64_t seq = 0;
-	bool good = job->result == 0;
+	bool good = job->result == 0, own;
 
 	/* What was fetched becomes an acknowledged version: durable first. */
 	if (good && t->op == SYNC_FETCH)
 		job->result = content_sync(t->content);
 	lock_take(&o->lock);
-	list_remove(&t->flying);
+	task_land(t);
 	n->task = NULL;
-	o->in_flight--;
+	own = is_own(o, t);
+	forget_lost_upload(t, &b);
 	if (job->result == 0)
 		job->result = apply(o, t, &b, &drop);
 	good = job->result == 0;
 	if (!good)
 		failed(o, t, &b);
 	log_node(o, &b, n);
-	if (log_commit(o, &b, &seq) == 0)
+	if (own)
+		seq = log_commit_own(o, &b, n) == 0 ? n->seq : 0;
+	else if (log_commit(o, &b, &seq) == 0)
 		n->seq = seq;
 	if (drop)
 		content_put(drop, seq);
@@ -341,6 +412,8 @@ void task_done(struct upload_job *job)
 	task_free(t, seq);
 	o->unblocked = true;
 	node_settle(o, n);
-	pthread_cond_broadcast(&o->changed);
+	node_note_over(o);
+	sync_landed(o);
 	lock_drop(&o->lock);
+	ledger_write(o->ledger);
 }

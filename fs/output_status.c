@@ -6,36 +6,23 @@
 #include <string.h>
 
 #include "cache/kill_point.h"
+#include "cache/ledger.h"
 #include "fs/base/buf.h"
+#include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/json.h"
 #include "fs/base/log.h"
+#include "fs/handover.h"
+#include "fs/output_content.h"
 #include "fs/output_impl.h"
+#include "fs/receipt.h"
 
 #define PENDING_LISTED_MAX 1000 /* pending files that a receipt names */
+#define GIVEN_UP_MS 200         /* it is looked for so often */
 #define XATTR_STATE "user.sluice.state"
 #define XATTR_ETAG "user.sluice.etag"
 
-typedef void (*pending_fn)(void *arg, struct node *n);
-
-/* Everything acknowledged that the store does not have yet. Lock held. */
-static void each_pending(struct output *o, pending_fn fn, void *arg)
-{
-	struct list *queues[] = {&o->ready, &o->waiting}, *it;
-
-	for (size_t i = 0; i < 2; i++) {
-		list_for_each (it, queues[i]) {
-			struct node *n = container_of(it, struct node, queued);
-
-			if (plan_is_dirty(n))
-				fn(arg, n);
-		}
-	}
-	list_for_each (it, &o->flying)
-		fn(arg, sync_task_node(it));
-}
-
-static void count_pending(void *arg, struct node *n)
+static bool count_pending(void *arg, struct node *n)
 {
 	struct output_progress *p = arg;
 	int64_t age = (clock_real_ns() - n->pending_ns) / 1000000;
@@ -45,21 +32,25 @@ static void count_pending(void *arg, struct node *n)
 		p->bytes_pending += n->acked_size;
 	if (n->pending_ns && age > 0 && (uint64_t)age > p->oldest_pending_ms)
 		p->oldest_pending_ms = (uint64_t)age;
+	return true;
 }
 
 static void progress_locked(struct output *o, struct output_progress *p)
 {
 	struct list *it;
 
-	*p = (struct output_progress){.files_stored = o->files_stored,
-				      .bytes_stored = o->bytes_stored,
+	*p = (struct output_progress){.nodes = HASH_CNT(by_ino, o->nodes),
+				      .files_stored = o->totals->files,
+				      .bytes_stored = o->totals->bytes,
+				      .files_moved = o->totals->moved,
+				      .moving = HASH_CNT(hh, o->sources),
 				      .bytes_in_flight =
 					      uploader_bytes_flying(o->uploader),
-				      .failures = o->failures,
+				      .failures = o->totals->failures,
 				      .last_failure = o->last_failure};
 	list_for_each (it, &o->writing)
 		p->files_open++;
-	each_pending(o, count_pending, p);
+	sync_each(o, count_pending, p);
 }
 
 void output_progress(struct output *o, struct output_progress *progress)
@@ -95,7 +86,7 @@ static void publish_open(struct output *o)
 		n->drain = false;
 		node_hold(n);
 		lock_drop(&o->lock);
-		r = content_publish(o, n);
+		r = content_publish(o, n, true);
 		if (r < 0)
 			log_warn("an open file cannot be published error=%s",
 				 strerror(-r));
@@ -105,28 +96,30 @@ static void publish_open(struct output *o)
 	lock_drop(&o->lock);
 }
 
+struct pending_since {
+	uint64_t seq;
+	bool found;
+};
+
+static bool was_pending(void *arg, struct node *n)
+{
+	struct pending_since *p = arg;
+
+	p->found = n->pending_seq <= p->seq;
+	return !p->found;
+}
+
 /* The first one answers: this is asked again with every file that is stored. */
 static bool is_pending(struct output *o, uint64_t seq)
 {
-	struct list *queues[] = {&o->ready, &o->waiting}, *it;
+	struct pending_since p = {.seq = seq};
 
-	list_for_each (it, &o->flying)
-		if (sync_task_node(it)->pending_seq <= seq)
-			return true;
-	for (size_t i = 0; i < 2; i++) {
-		list_for_each (it, queues[i]) {
-			struct node *n = container_of(it, struct node, queued);
-
-			if (n->pending_seq <= seq && plan_is_dirty(n))
-				return true;
-		}
-	}
-	return false;
+	sync_each(o, was_pending, &p);
+	return p.found;
 }
 
-static void write_pending(void *arg, struct node *n)
+static void write_pending(struct buf *b, struct node *n)
 {
-	struct buf *b = arg;
 	char key[PATH_KEY_MAX + 1] = "";
 
 	if (n->parent)
@@ -134,7 +127,7 @@ static void write_pending(void *arg, struct node *n)
 	json_begin_object(b, NULL);
 	json_put_string(b, "path", key[0] ? key : (n->stored.key ? n->stored.key : ""));
 	json_put_uint(b, "bytes", n->acked ? n->acked_size : 0);
-	json_put_string(b, "error", n->why.text[0] ? n->why.text : NULL);
+	json_put_string(b, "error", n->why);
 	json_end_object(b);
 }
 
@@ -143,20 +136,19 @@ struct pending_list {
 	size_t count;
 };
 
-static void write_some_pending(void *arg, struct node *n)
+static bool write_some_pending(void *arg, struct node *n)
 {
 	struct pending_list *l = arg;
 
-	if (l->count++ < PENDING_LISTED_MAX)
-		write_pending(l->b, n);
+	write_pending(l->b, n);
+	return ++l->count < PENDING_LISTED_MAX;
 }
 
+/* All but the files, of an object that stays open. */
 static void write_receipt(struct output *o, struct buf *b, bool complete)
 {
 	struct pending_list l = {b, 0};
 	struct output_progress p;
-	struct delivered *d, *next;
-	char crc[24];
 
 	progress_locked(o, &p);
 	kill_point("receipt.write");
@@ -166,48 +158,61 @@ static void write_receipt(struct output *o, struct buf *b, bool complete)
 	json_put_uint(b, "bytes_stored", p.bytes_stored);
 	json_put_uint(b, "files_pending", p.files_pending);
 	json_put_uint(b, "bytes_pending", p.bytes_pending);
+	json_put_uint(b, "files_moved", p.files_moved);
+	json_put_uint(b, "moving", p.moving);
 	json_put_uint(b, "damaged", o->recovered.damaged + o->lost_contents);
-	json_begin_array(b, "files");
-	HASH_ITER (hh, o->receipt, d, next) {
-		json_begin_object(b, NULL);
-		json_put_string(b, "key", d->key);
-		json_put_uint(b, "size", d->size);
-		snprintf(crc, sizeof(crc), "%llu", (unsigned long long)d->crc64);
-		json_put_string(b, "crc64", crc);
-		json_put_string(b, "etag", d->etag);
-		json_end_object(b);
-	}
-	json_end_array(b);
 	json_begin_array(b, "pending");
-	each_pending(o, write_some_pending, &l);
+	sync_each(o, write_some_pending, &l);
 	json_end_array(b);
-	json_end_object(b);
 }
 
-int output_drain(struct output *o, uint64_t deadline_ms, struct buf *receipt)
+/* The files as they are by now: they may be ahead of the rest. */
+static int make_receipt(struct output *o, struct buf *object, struct receipt **out)
 {
+	struct ledger_view *files;
+	int r = ledger_look(o->ledger, &files);
+
+	return r < 0 ? err_trace(r) : err_trace(receipt_new(object, files, out));
+}
+
+int output_drain(struct output *o, uint64_t deadline_ms, struct receipt **receipt)
+{
+	return output_drain_unless(o, deadline_ms, NULL, receipt);
+}
+
+int output_drain_unless(struct output *o, uint64_t deadline_ms,
+			const atomic_bool *given_up, struct receipt **receipt)
+{
+	_cleanup_(buf_fini) struct buf object = BUF_INIT;
 	uint64_t seq;
 	bool pending;
+	int r = 0;
 
 	kill_point("drain.begin");
 	publish_open(o);
-	lock_scope(&o->lock);
+	lock_take(&o->lock);
 	seq = journal_appended(o->journal);
 	o->drains++;
 	sync_kick(o);
 	while ((pending = is_pending(o, seq))) {
-		uint64_t until = clock_mono_ms() + 1000;
+		uint64_t until = clock_mono_ms() + (given_up ? GIVEN_UP_MS : 1000);
 
-		if (clock_mono_ms() >= deadline_ms || o->stopping)
+		if (clock_mono_ms() >= deadline_ms || o->stopping ||
+		    (given_up && atomic_load(given_up)))
 			break;
-		lock_wait(&o->lock, &o->changed,
+		lock_wait(&o->lock, &o->drained,
 			  until < deadline_ms ? until : deadline_ms);
 	}
 	o->drains--;
 	/* Bytes that were acknowledged and are damaged are not in the store. */
 	pending = pending || o->lost_contents > 0;
 	if (receipt)
-		write_receipt(o, receipt, !pending);
+		write_receipt(o, &object, !pending);
+	lock_drop(&o->lock);
+	if (receipt)
+		r = make_receipt(o, &object, receipt);
+	if (r < 0)
+		return err_trace(r);
 	return pending ? OUTPUT_E_PENDING : 0;
 }
 
@@ -228,13 +233,17 @@ void output_status_json(struct output *o, struct buf *b)
 	json_put_uint(b, "files_pending", p.files_pending);
 	json_put_uint(b, "bytes_pending", p.bytes_pending);
 	json_put_uint(b, "bytes_in_flight", p.bytes_in_flight);
+	json_put_uint(b, "files_moved", p.files_moved);
+	json_put_uint(b, "moving", p.moving);
 	json_put_uint(b, "oldest_pending_ms", p.oldest_pending_ms);
 	json_put_uint(b, "files_open", p.files_open);
 	json_put_uint(b, "files_stored", p.files_stored);
 	json_put_uint(b, "bytes_stored", p.bytes_stored);
+	json_put_uint(b, "bytes_ahead", o->bytes_ahead);
 	json_put_uint(b, "failures", p.failures);
 	json_put_string(b, "last_failure", p.failures ? p.last_failure.text : NULL);
 	json_put_uint(b, "hidden_keys", o->hidden_keys);
+	json_put_uint(b, "nodes", p.nodes);
 	json_begin_object(b, "stage");
 	json_put_uint(b, "used", stage_used(o->stage));
 	json_put_uint(b, "available", available);

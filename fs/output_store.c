@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the store shows, under what we know better.
+ * What the store shows, under what we know better. output_list.c asks it.
  *
  * A listed key that a node claims is that node's, wherever it lives now. Another key
- * becomes a clean node at its path. A listed sub-directory below which something of ours is
- * displaced may be a shell whose content has been moved or removed: it is shown only if
- * something below it is nobody's.
+ * becomes a clean node at its path; or, where a source has it (output_source.c), a node
+ * that we have to move. So a directory can have several prefixes to be listed. A listed
+ * sub-directory below which something of ours is displaced, or belongs to a source, may be
+ * a shell whose content has been moved or removed: it is shown only if something below it
+ * is nobody's and belongs to its path.
  *
  * While a listing runs, keys that we delete stay claimed (output->lingering), so that a
  * page fetched before the delete does not bring them back.
@@ -15,74 +17,51 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fs/base/buf.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/log.h"
-#include "fs/output_impl.h"
+#include "fs/output_content.h"
+#include "fs/output_list.h"
 
 #define LIST_DEADLINE_MS 30000
-#define STALE_MS 1000 /* how long an old listing serves when the store does not answer */
 
-/* One page of a listing, kept until the lock can be taken. */
-struct entry {
-	char *key;
-	struct origin_attr attr;
-};
-
-struct listing {
-	struct entry *entries;
-	size_t count, size;
-};
-
-static void listing_fini(struct listing *l)
+void page_fini(struct page *page)
 {
-	for (size_t i = 0; i < l->count; i++)
-		free(l->entries[i].key);
-	free(l->entries);
-	*l = (struct listing){0};
+	for (size_t i = 0; i < page->count; i++)
+		free(page->entries[i].key);
+	free(page->entries);
+	*page = (struct page){0};
 }
 
-static int note_entry(void *arg, const char *key, size_t key_len,
-		      const struct origin_attr *attr)
+int page_note(void *arg, const char *key, size_t key_len, const struct origin_attr *attr)
 {
-	struct listing *l = arg;
+	struct page *page = arg;
 	char *copy;
 
-	if (l->count == l->size) {
-		size_t size = l->size ? l->size * 2 : 64;
-		struct entry *grown = realloc(l->entries, size * sizeof(*grown));
+	if (page->count == page->size) {
+		size_t size = page->size ? page->size * 2 : 64;
+		struct entry *grown = realloc(page->entries, size * sizeof(*grown));
 
 		if (!grown)
 			return err_origin(-ENOMEM);
-		l->entries = grown;
-		l->size = size;
+		page->entries = grown;
+		page->size = size;
 	}
 	copy = strndup(key, key_len);
 	if (!copy)
 		return err_origin(-ENOMEM);
-	l->entries[l->count++] = (struct entry){copy, *attr};
+	page->entries[page->count++] = (struct entry){.key = copy, .attr = *attr};
 	return 0;
 }
 
-static int list_store(struct output *o, const char *prefix, bool recursive,
-		      struct listing *l)
+void store_listing_begin(struct output *o)
 {
-	struct origin_req req = {.op = ORIGIN_LIST,
-				 .key = prefix,
-				 .deadline_ms = clock_mono_ms() + LIST_DEADLINE_MS};
-
-	req.list.recursive = recursive;
-	req.list.entry = note_entry;
-	req.list.entry_arg = l;
-	return err_trace(origin_list_all(o->config.origin, &req));
+	if (o->listings++ == 0)
+		o->listings_epoch = o->epoch;
 }
 
-static void listing_begin(struct output *o)
-{
-	o->listings++;
-}
-
-static void listing_end(struct output *o)
+void store_listing_end(struct output *o)
 {
 	struct list *it, *next;
 
@@ -179,7 +158,9 @@ static struct node *compare(struct output *o, struct node *n, const struct entry
 {
 	const struct origin_attr *attr = &e->attr;
 
-	if (n->stored_epoch > epoch || n->task || attr->etag[0] == '\0' ||
+	/* What we have sent may be what is there: its answer decides. */
+	if (n->stored_epoch > epoch || n->task ||
+	    (n->stored.unsure && plan_is_dirty(n)) || attr->etag[0] == '\0' ||
 	    strcmp(n->stored.etag, attr->etag) == 0)
 		return n;
 	log_debug(LOG_CACHE, "replaced by someone else key=%s", n->stored.key);
@@ -188,6 +169,7 @@ static struct node *compare(struct output *o, struct node *n, const struct entry
 	n->stored.size = attr->size;
 	n->stored.has_crc64 = attr->has_crc64;
 	n->stored.crc64 = attr->crc64;
+	n->stored.appendable = attr->is_appendable;
 	n->seal.version = 0;
 	n->outdated = n->opens > 0 && !n->acked;
 	if (n->acked || n->opens > 0)
@@ -199,11 +181,31 @@ static struct node *compare(struct output *o, struct node *n, const struct entry
 	return n;
 }
 
-/* The directory has an object of its own, and is to keep one wherever it goes. */
-static int take_marker(struct output *o, struct node *dir, const struct entry *e)
+struct node *store_new_dir(struct output *o, struct node *dir, const char *name)
 {
+	struct origin_attr attr = {.is_dir = true};
+	struct node *n = new_from_store(o, dir, name, "", &attr);
+
+	if (n)
+		n->passing = true;
+	return n;
+}
+
+struct node *store_new_file(struct output *o, struct node *dir, const char *name,
+			    const char *key, const struct origin_attr *attr)
+{
+	return new_from_store(o, dir, name, key, attr);
+}
+
+int store_take_marker(struct output *o, struct node *dir, const char *key,
+		      const struct origin_attr *attr)
+{
+	int r = node_set_stored(o, dir, key, attr);
+
+	if (r < 0)
+		return err_trace(r);
 	dir->marker = true;
-	return err_trace(node_set_stored(o, dir, e->key, &e->attr));
+	return 0;
 }
 
 /* The name below `prefix` that the key stands for, without the slash of a directory.
@@ -220,49 +222,77 @@ static bool entry_name(const char *key, const char *prefix, char out[PATH_NAME_M
 	return true;
 }
 
-/* One entry of `dir`'s own prefix. Returns the node that it shows, if any, or sets
- * *doubtful when only a deeper look can tell. */
-static struct node *merge_entry(struct output *o, struct node *dir, const char *prefix,
-				const struct entry *e, uint64_t epoch, bool *doubtful)
+/* The prefix that a page is of. */
+struct part {
+	const char *prefix;
+	struct source *source; /* whose keys these are; NULL: nobody's */
+	bool own;              /* it is the directory's path */
+};
+
+/* A name that nobody has. Records of nodes that are to be moved are added to `b`. */
+static void take_new(struct output *o, struct node *dir, struct refresh *it,
+		     const struct part *part, const char *name, const struct entry *e,
+		     struct buf *b)
+{
+	struct node *n;
+
+	/* What is where it belongs can wait in the store until it is looked up. */
+	if (!it->all && part->own && node_are_many(o)) {
+		it->lost |= name_set_add(&it->left, name) < 0;
+		for (struct node *d = dir; d; d = d->parent)
+			d->born = false;
+		return;
+	}
+	n = new_from_store(o, dir, name, e->key, &e->attr);
+	/* One object was asked for all of its attributes, listings have not all. */
+	if (n && it->id == 0)
+		n->unverified = false;
+	if (n && n->displaced)
+		walk_own(o, b, n);
+}
+
+static void merge_entry(struct output *o, struct node *dir, struct refresh *it,
+			const struct part *part, struct entry *e, uint64_t epoch,
+			struct buf *b)
 {
 	char name[PATH_NAME_MAX + 1];
 	struct node *owner = node_claim(o, e->key), *n;
 
-	if (strcmp(e->key, prefix) == 0) {
+	if (strcmp(e->key, part->prefix) == 0) {
 		/* The marker of this very directory. */
-		if (!owner && dir != o->root && !dir->stored.key)
-			take_marker(o, dir, e);
-		return NULL;
+		if (owner || dir == o->root || dir->stored.key)
+			return;
+		if (store_take_marker(o, dir, e->key, &e->attr) == 0 && dir->displaced)
+			walk_own(o, b, dir);
+		return;
 	}
-	if (!entry_name(e->key, prefix, name)) {
+	if (!entry_name(e->key, part->prefix, name)) {
 		o->hidden_keys++;
-		return NULL;
+		return;
 	}
 	n = node_child(dir, name);
 	if (owner && !e->attr.is_dir)
-		return owner == n ? compare(o, n, e, epoch) : NULL;
-	if (n)
-		return n;
-	if (e->attr.is_dir && displaced_below(o, e->key) > 0) {
-		*doubtful = true;
-		return NULL;
-	}
-	return new_from_store(o, dir, name, e->key, &e->attr);
+		n = owner == n ? compare(o, n, e, epoch) : NULL;
+	else if (!n && e->attr.is_dir && source_of_key(o, e->key) != part->source)
+		return; /* a directory that has left */
+	else if (!n && e->attr.is_dir &&
+		 (displaced_below(o, e->key) > 0 || source_is_below(o, e->key)))
+		e->doubtful = true;
+	else if (!n)
+		take_new(o, dir, it, part, name, e, b);
+	if (n && n->seen < it->id)
+		n->seen = it->id;
 }
 
-/* Clean nodes that the listing does not show have been removed by someone else. */
-static void sweep_vanished(struct output *o, struct node *dir, uint64_t epoch,
-			   struct node **shown, size_t shown_count)
+void store_sweep(struct output *o, struct node *dir, const struct refresh *it)
 {
 	struct node *n, *next;
 
-	for (size_t i = 0; i < shown_count; i++) {
-		if (shown[i])
-			shown[i]->holds++;
-	}
+	lock_assert_held(&o->lock);
 	HASH_ITER (by_name, dir->children, n, next) {
-		if (n->holds || n->opens || n->task || n->journaled || n->children ||
-		    plan_is_dirty(n) || n->stored_epoch > epoch)
+		if (n->seen >= it->id || n->holds || n->opens || n->task ||
+		    n->journaled || n->children || plan_is_dirty(n) ||
+		    n->stored_epoch > it->epoch)
 			continue;
 		if (n->kind == RECORD_DIR && (n->marker || !n->stored.key) && n->lookups)
 			continue;
@@ -273,222 +303,109 @@ static void sweep_vanished(struct output *o, struct node *dir, uint64_t epoch,
 		node_set_stored(o, n, NULL, NULL);
 		node_settle(o, n);
 	}
-	for (size_t i = 0; i < shown_count; i++) {
-		if (shown[i])
-			shown[i]->holds--;
-	}
 }
 
-/* Whether anything below the prefix is nobody's. Called without the lock. */
+struct search {
+	struct output *output;
+	struct source *source; /* for comparison only */
+	bool found;
+};
+
+static int look_for_unclaimed(void *arg, const char *key, size_t key_len,
+			      const struct origin_attr *attr)
+{
+	struct search *search = arg;
+	struct output *o = search->output;
+	char text[PATH_KEY_MAX + 1];
+
+	(void)attr;
+	if (key_len > PATH_KEY_MAX)
+		return 0;
+	memcpy(text, key, key_len);
+	text[key_len] = '\0';
+	lock_scope(&o->lock);
+	search->found = !node_claim(o, text) && source_of_key(o, text) == search->source;
+	return search->found ? err_origin(-ECANCELED) : 0;
+}
+
+/* Whether anything below the prefix is nobody's, and belongs to the same path as the prefix
+ * itself. Called without the lock. */
 static int has_unclaimed(struct output *o, const char *prefix, bool *found)
 {
-	_cleanup_(listing_fini) struct listing l = {0};
-	int r = list_store(o, prefix, true, &l);
+	struct origin_req req = {.op = ORIGIN_LIST,
+				 .key = prefix,
+				 .deadline_ms = clock_mono_ms() + LIST_DEADLINE_MS};
+	struct search search = {.output = o};
+	int r;
 
-	*found = false;
-	if (r < 0)
-		return err_trace(r);
-	lock_scope(&o->lock);
-	for (size_t i = 0; i < l.count && !*found; i++)
-		*found = !node_claim(o, l.entries[i].key);
-	return 0;
+	lock_take(&o->lock);
+	search.source = source_of_key(o, prefix);
+	lock_drop(&o->lock);
+	req.list.recursive = true;
+	req.list.entry = look_for_unclaimed;
+	req.list.entry_arg = &search;
+	r = origin_list_all(o->config.origin, &req);
+	*found = search.found;
+	return search.found ? 0 : err_trace(r);
 }
 
 static int resolve_doubtful(struct output *o, struct node *dir, const char *prefix,
-			    const struct listing *l, const bool *doubtful)
+			    const struct page *page)
 {
-	for (size_t i = 0; i < l->count; i++) {
+	for (size_t i = 0; i < page->count; i++) {
+		const struct entry *e = &page->entries[i];
 		char name[PATH_NAME_MAX + 1];
 		bool found;
 		int r;
 
-		if (!doubtful[i])
+		if (!e->doubtful)
 			continue;
-		r = has_unclaimed(o, l->entries[i].key, &found);
+		r = has_unclaimed(o, e->key, &found);
 		if (r < 0)
 			return err_trace(r);
-		if (!found || !entry_name(l->entries[i].key, prefix, name))
+		if (!found || !entry_name(e->key, prefix, name))
 			continue;
 		lock_scope(&o->lock);
 		if (!node_child(dir, name))
-			new_from_store(o, dir, name, l->entries[i].key,
-				       &l->entries[i].attr);
+			new_from_store(o, dir, name, e->key, &e->attr);
 	}
 	return 0;
 }
 
-static int merge_listing(struct output *o, struct node *dir, const char *prefix,
-			 const struct listing *l, uint64_t epoch)
+/* Whether the directory would be listed from the same prefixes now. */
+static bool prefixes_hold(struct output *o, const struct node *dir,
+			  const struct prefixes *p)
 {
-	size_t count = l->count ? l->count : 1;
-	_cleanup_(freep) bool *doubtful = calloc(count, sizeof(*doubtful));
-	_cleanup_(freep) struct node **shown = calloc(count, sizeof(*shown));
+	_cleanup_(prefixes_fini) struct prefixes now = {0};
 
-	if (!doubtful || !shown)
-		return err_origin(-ENOMEM);
-	lock_take(&o->lock);
-	for (size_t i = 0; i < l->count; i++)
-		shown[i] =
-			merge_entry(o, dir, prefix, &l->entries[i], epoch, &doubtful[i]);
-	sweep_vanished(o, dir, epoch, shown, l->count);
-	lock_drop(&o->lock);
-	return err_trace(resolve_doubtful(o, dir, prefix, l, doubtful));
+	return (dir->parent || dir == o->root) && source_prefixes(o, dir, &now) == 0 &&
+	       prefixes_equal(&now, p);
 }
 
-static bool is_fresh(const struct output *o, const struct node *dir)
+static int merge_page(struct output *o, struct node *dir, struct refresh *it,
+		      const char *prefix, struct page *page)
 {
-	uint64_t now = clock_mono_ms();
+	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+	struct part part = {.prefix = prefix};
+	uint64_t seq;
 
-	return dir->listed &&
-	       (o->config.ttl_ms == UINT64_MAX || now < dir->stale_until_ms ||
-		now - dir->listed_ms < o->config.ttl_ms);
-}
-
-int store_refresh(struct output *o, struct node *dir, unsigned int flags)
-{
-	_cleanup_(listing_fini) struct listing l = {0};
-	char prefix[PATH_KEY_MAX + 1];
-	uint64_t epoch, started = clock_mono_ms();
-	int r;
-
-	lock_take(&o->lock);
-	if (is_fresh(o, dir) || (!dir->parent && dir != o->root)) {
-		lock_drop(&o->lock);
-		return 0;
-	}
-	if (flags & TREE_NOWAIT) {
-		lock_drop(&o->lock);
-		return TREE_E_WAIT;
-	}
-	r = node_key(dir, prefix);
-	epoch = o->epoch;
-	listing_begin(o);
-	lock_drop(&o->lock);
-	if (r == 0)
-		r = list_store(o, prefix, false, &l);
-	if (r == 0)
-		r = merge_listing(o, dir, prefix, &l, epoch);
-	lock_take(&o->lock);
-	listing_end(o);
-	if (r == 0) {
-		dir->listed = true;
-		dir->listed_ms = started;
-	} else if (dir->listed && r != -ENOMEM) {
-		/* The store is away. What it held a while ago is better than nothing: it
-		 * lets a job go on. A directory never seen stays an error: "not there"
-		 * would be a lie that makes a job start from scratch. */
-		dir->stale_until_ms = clock_mono_ms() + STALE_MS;
-		r = 0;
-	}
-	lock_drop(&o->lock);
-	return err_trace(r);
-}
-
-/* Whether the child needs no listing to be believed. */
-static bool is_ours(const struct node *n)
-{
-	return n->journaled || n->opens > 0 || n->task || plan_is_dirty(n) ||
-	       (n->kind == RECORD_FILE && !n->stored.key);
-}
-
-int store_lookup(struct output *o, uint64_t parent, const char *name, unsigned int flags,
-		 struct node **out)
-{
-	struct node *dir, *n;
-	int r;
-
-	lock_take(&o->lock);
-	dir = node_find(o, parent);
-	if (!dir || dir->kind != RECORD_DIR) {
-		lock_drop(&o->lock);
-		return dir ? err_origin(-ENOTDIR) : err_origin(-ESTALE);
-	}
-	n = node_child(dir, name);
-	if (n && is_ours(n)) {
-		node_hold(n);
-		lock_drop(&o->lock);
-		*out = n;
-		return 0;
-	}
-	node_hold(dir);
-	lock_drop(&o->lock);
-	r = store_refresh(o, dir, flags);
 	lock_scope(&o->lock);
-	n = r == 0 ? node_child(dir, name) : NULL;
-	if (n)
-		node_hold(n);
-	node_release(o, dir);
-	if (r != 0)
-		return err_trace(r);
-	if (!n)
-		return -ENOENT; /* too common for a trace */
-	*out = n;
+	if (!prefixes_hold(o, dir, &it->prefixes))
+		return REFRESH_AGAIN;
+	part.source = source_of_key(o, prefix);
+	part.own = it->prefixes.own &&
+		   strcmp(prefix, it->prefixes.items[it->prefixes.count - 1]) == 0;
+	for (size_t i = 0; i < page->count; i++)
+		merge_entry(o, dir, it, &part, &page->entries[i], page->epoch, &b);
+	if (b.len > 0)
+		log_commit(o, &b, &seq);
 	return 0;
 }
 
-/* The directory that holds the key, made where it is not known yet. */
-static struct node *parent_of_key(struct output *o, struct node *top, const char *rest)
+int store_merge(struct output *o, struct node *dir, struct refresh *it,
+		const char *prefix, struct page *page)
 {
-	struct origin_attr dir_attr = {.is_dir = true};
-	struct node *dir = top;
-	const char *slash;
+	int r = merge_page(o, dir, it, prefix, page);
 
-	while ((slash = strchr(rest, '/'))) {
-		char name[PATH_NAME_MAX + 1];
-		size_t len = (size_t)(slash - rest);
-		struct node *n;
-
-		if (path_name_check(rest, len) != PATH_OK)
-			return NULL;
-		memcpy(name, rest, len);
-		name[len] = '\0';
-		n = node_child(dir, name);
-		if (!n)
-			n = new_from_store(o, dir, name, "", &dir_attr);
-		if (!n || n->kind != RECORD_DIR)
-			return NULL;
-		dir = n;
-		rest = slash + 1;
-	}
-	return dir;
-}
-
-static int load_entry(struct output *o, struct node *top, const char *prefix,
-		      const struct entry *e)
-{
-	const char *rest = e->key + strlen(prefix);
-	const char *base = strrchr(rest, '/');
-	struct node *dir;
-
-	if (node_claim(o, e->key))
-		return 0;
-	dir = parent_of_key(o, top, rest);
-	if (!dir)
-		return 0;
-	base = base ? base + 1 : rest;
-	if (*base == '\0') /* a marker */
-		return dir->stored.key ? 0 : err_trace(take_marker(o, dir, e));
-	if (node_child(dir, base) || path_name_check(base, strlen(base)) != PATH_OK)
-		return 0;
-	return new_from_store(o, dir, base, e->key, &e->attr) ? 0 : err_origin(-ENOMEM);
-}
-
-int store_load_tree(struct output *o, struct node *dir)
-{
-	_cleanup_(listing_fini) struct listing l = {0};
-	char prefix[PATH_KEY_MAX + 1];
-	int r;
-
-	lock_take(&o->lock);
-	r = dir->parent ? node_key(dir, prefix) : err_origin(-ENOENT);
-	listing_begin(o);
-	lock_drop(&o->lock);
-	if (r == 0)
-		r = list_store(o, prefix, true, &l);
-	lock_take(&o->lock);
-	for (size_t i = 0; r == 0 && i < l.count; i++)
-		r = load_entry(o, dir, prefix, &l.entries[i]);
-	listing_end(o);
-	lock_drop(&o->lock);
-	return err_trace(r);
+	return r != 0 ? r : err_trace(resolve_doubtful(o, dir, prefix, page));
 }

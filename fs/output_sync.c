@@ -14,18 +14,19 @@
  * dies: every request may be repeated. Stop: requests in flight are cancelled, what is
  * pending stays in the journal.
  *
- * Threads: "sync" plans and starts, the uploader's workers call task_done(), "publish"
- * looks after files that stay open.
+ * Threads: "sync" plans and starts, the uploader's workers call task_done().
  */
+#include "fs/output_content.h"
 #include "fs/output_task.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "fs/base/buf.h"
 #include "fs/base/check.h"
+#include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/log.h"
 
@@ -35,16 +36,28 @@
 #define YIELD_MS 10       /* the last small file was closed so recently: more will be */
 #define YIELD_AGE_MS 1000 /* how long one that waits for that reason may wait */
 #define YIELD_WINDOW 2    /* … and how many are sent then */
-#define BATCH_MAX 64      /* tasks started under one journal sync */
-#define PUBLISH_TICK_MAX_MS 1000
+#define DRAIN_LOOK 16     /* with more pending, who waits for it looks every so often */
+#define BATCH_MAX 64      /* tasks started under one journal sync, without deletes */
+#define GATHER_MS 500     /* how long a delete waits for others */
 
 /* ---- queue -------------------------------------------------------------------------------- */
 
+static void doom(struct output *o, struct node *n)
+{
+	if (o->doomed_count++ == 0)
+		o->doomed_since_ms = clock_mono_ms();
+	list_push_back(&o->doomed, &n->queued);
+}
+
 void sync_move(struct output *o, struct node *n, enum node_queue queue)
 {
+	if (queue == QUEUE_READY && plan_is_doomed(n))
+		queue = QUEUE_DOOMED;
 	if (n->queue == queue)
 		return;
 	list_remove(&n->queued);
+	if (n->queue == QUEUE_DOOMED)
+		o->doomed_count--;
 	if (n->queue == QUEUE_NONE)
 		o->pending_count++;
 	if (queue == QUEUE_NONE)
@@ -54,6 +67,39 @@ void sync_move(struct output *o, struct node *n, enum node_queue queue)
 		list_push_back(&o->ready, &n->queued);
 	else if (queue == QUEUE_WAITING)
 		list_push_back(&o->waiting, &n->queued);
+	else if (queue == QUEUE_BLOCKED)
+		list_push_back(&o->blocked, &n->queued);
+	else if (queue == QUEUE_DOOMED)
+		doom(o, n);
+	else if (queue == QUEUE_NONE)
+		walk_count(o, n, false);
+}
+
+void sync_unblock(struct output *o)
+{
+	lock_assert_held(&o->lock);
+	while (!list_empty(&o->blocked))
+		sync_move(o, list_first(&o->blocked, struct node, queued), QUEUE_READY);
+	pthread_cond_signal(&o->work);
+}
+
+void sync_each(struct output *o, bool (*fn)(void *arg, struct node *n), void *arg)
+{
+	struct list *queues[] = {&o->ready, &o->waiting, &o->blocked, &o->doomed}, *it;
+
+	lock_assert_held(&o->lock);
+	list_for_each (it, &o->flying) {
+		if (!fn(arg, container_of(it, struct task, flying)->node))
+			return;
+	}
+	for (size_t i = 0; i < sizeof(queues) / sizeof(*queues); i++) {
+		list_for_each (it, queues[i]) {
+			struct node *n = container_of(it, struct node, queued);
+
+			if (plan_is_dirty(n) && !fn(arg, n))
+				return;
+		}
+	}
 }
 
 void sync_queue(struct output *o, struct node *n)
@@ -61,6 +107,7 @@ void sync_queue(struct output *o, struct node *n)
 	lock_assert_held(&o->lock);
 	if (n == o->root)
 		return;
+	ahead_review(o, n);
 	/* Garbage that lingers and is wanted no more stays where it is. */
 	if (!plan_is_dirty(n) && n->queue == QUEUE_NONE)
 		return;
@@ -77,8 +124,8 @@ void sync_queue(struct output *o, struct node *n)
 	}
 	n->not_before_ms = 0;
 	sync_move(o, n, QUEUE_READY);
-	if (!o->yielding)
-		pthread_cond_broadcast(&o->changed);
+	if (o->in_flight < o->wake_below)
+		pthread_cond_signal(&o->work);
 }
 
 void sync_kick(struct output *o)
@@ -88,14 +135,36 @@ void sync_kick(struct output *o)
 	list_for_each (it, &o->waiting)
 		container_of(it, struct node, queued)->not_before_ms = 0;
 	o->unblocked = true;
+	pthread_cond_signal(&o->work);
+}
+
+void sync_landed(struct output *o)
+{
+	lock_assert_held(&o->lock);
+	if (o->in_flight < o->wake_below || !list_empty(&o->waiting) ||
+	    o->doomed_count > 0)
+		pthread_cond_signal(&o->work);
 	pthread_cond_broadcast(&o->changed);
+	if (o->pending_count < DRAIN_LOOK || o->moved % DRAIN_LOOK == 0)
+		pthread_cond_broadcast(&o->drained);
 }
 
 void sync_cancel(struct output *o, struct node *n)
 {
 	lock_assert_held(&o->lock);
+	if (n->resume)
+		n->resume->detour = false;
 	if (n->task && n->task->op != SYNC_DELETE && n->task->op != SYNC_COPY)
 		uploader_cancel(o->uploader, &n->task->job);
+}
+
+unsigned int sync_untold(const struct node *n)
+{
+	bool grows = n->stored.key ? n->stored.appendable
+				   : n->task && n->task->job.state.append;
+
+	return OUTPUT_SET_SIZE | OUTPUT_SET_OPEN |
+	       (grows && n->writers > 0 ? OUTPUT_SET_MTIME : 0);
 }
 
 uint64_t sync_task_uses(const struct node *n, const struct content *c)
@@ -105,25 +174,22 @@ uint64_t sync_task_uses(const struct node *n, const struct content *c)
 	return n->task->job.state.size;
 }
 
-struct node *sync_task_node(struct list *flying)
-{
-	return container_of(flying, struct task, flying)->node;
-}
-
-bool sync_key_busy(struct output *o, const char *key)
-{
-	struct list *it;
-
-	list_for_each (it, &o->flying) {
-		const struct task *t = container_of(it, struct task, flying);
-
-		if (strcmp(t->key, key) == 0 || strcmp(t->source, key) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* ---- the sync thread ------------------------------------------------------------------------ */
+
+/* What the store has of the node is to vanish although nothing has replaced it: its own
+ * bytes are here, durably. */
+static int release_object(struct output *o, struct node *n)
+{
+	_cleanup_(freep) char *key = strdup(n->stored.key);
+	_cleanup_(buf_fini) struct buf b = BUF_INIT;
+	int r = key ? sync_make_garbage(o, &b, key) : err_origin(-ENOMEM);
+
+	if (r < 0)
+		return err_trace(r);
+	receipt_forget(o, key);
+	log_node(o, &b, n);
+	return err_trace(log_commit(o, &b, &n->seq));
+}
 
 /* Plans one node of the ready queue: a task, or another queue. Lock held. */
 static struct task *start_node(struct output *o, struct node *n)
@@ -132,6 +198,19 @@ static struct task *start_node(struct output *o, struct node *n)
 	enum sync_op op = plan_node(o, n, key);
 	struct task *t;
 
+	if (op == SYNC_CONTENT && n->ahead) {
+		ahead_take(o, n, key);
+		op = plan_node(o, n, key);
+	}
+	if (op == SYNC_RELEASE)
+		op = release_object(o, n) == 0 ? plan_node(o, n, key) : SYNC_LATER;
+	if (op == SYNC_NONE && n->guest) {
+		_cleanup_(buf_fini) struct buf b = BUF_INIT;
+
+		node_update_displaced(o, n);
+		log_node(o, &b, n);
+		log_commit_own(o, &b, n);
+	}
 	if (op == SYNC_NONE) {
 		n->pending_ns = 0;
 		n->pending_seq = OUTPUT_CLEAN;
@@ -139,7 +218,20 @@ static struct task *start_node(struct output *o, struct node *n)
 		node_settle(o, n);
 		return NULL;
 	}
+	if (op == SYNC_BLOCKED) {
+		struct source *s = source_in_the_way(o, key);
+
+		/* One that is where it should be has time. */
+		if (!s->wanted && !n->guest) {
+			pthread_cond_broadcast(&o->walk_cond);
+			s->wanted = true;
+		}
+		sync_move(o, n, QUEUE_BLOCKED);
+		return NULL;
+	}
 	if (op == SYNC_LATER) {
+		if (plan_lacks_copy(n))
+			pthread_cond_signal(&o->watch_cond);
 		sync_move(o, n, QUEUE_WAITING);
 		return NULL;
 	}
@@ -150,11 +242,15 @@ static struct task *start_node(struct output *o, struct node *n)
 		return NULL;
 	}
 	n->task = t;
-	if (op == SYNC_CONTENT || op == SYNC_SMALL || op == SYNC_COPY)
+	op = t->op; /* the task may find that something else has to be first */
+	if ((op == SYNC_CONTENT || op == SYNC_SMALL || op == SYNC_COPY) &&
+	    !detour_is_on(o, n))
 		n->maybe_sent = true;
+	if (op == SYNC_CONTENT || op == SYNC_SMALL || op == SYNC_META ||
+	    op == SYNC_FINISH)
+		n->stored.unsure |= n->stored.key && strcmp(n->stored.key, t->key) == 0;
 	sync_move(o, n, QUEUE_FLYING);
-	list_push_back(&o->flying, &t->flying);
-	o->in_flight++;
+	task_fly(t);
 	content_update_frozen(n);
 	return t;
 }
@@ -197,44 +293,71 @@ static uint32_t window_now(struct output *o)
 	return age_ms >= 0 && age_ms < YIELD_AGE_MS ? 0 : YIELD_WINDOW;
 }
 
-/* *seq: what the journal has to hold before any of them leaves. */
-static struct task *plan_batch(struct output *o, uint32_t window, uint64_t *seq)
+/* When the next request that deletes may leave: with as many keys as it takes, or when no
+ * more are to be expected soon. */
+static uint64_t deletes_due(struct output *o, uint64_t now)
 {
-	struct task *batch = NULL, **tail = &batch;
+	bool idle = list_empty(&o->ready) && o->in_flight == 0;
 
-	*seq = o->ahead;
+	if (o->doomed_count == 0)
+		return UINT64_MAX;
+	if (now < o->quiet_until_ms)
+		return o->quiet_until_ms;
+	if (o->doomed_count >= ORIGIN_KEY_COUNT_MAX)
+		return o->deletes_flying < ORIGIN_KEY_COUNT_MAX ? now : UINT64_MAX;
+	if (o->deletes_flying > 0)
+		return UINT64_MAX;
+	return o->drains > 0 && idle ? now : o->doomed_since_ms + GATHER_MS;
+}
+
+/* Tasks under one journal sync, linked by their jobs' `next`. */
+struct batch {
+	struct upload_job *jobs, **tail;
+	uint64_t seq; /* what the journal has to hold before any of them leaves */
+};
+
+static void add_node(struct output *o, struct batch *b, struct list *queue)
+{
+	struct task *t = start_node(o, list_first(queue, struct node, queued));
+
+	if (!t)
+		return;
+	if (b->seq < t->node->seq)
+		b->seq = t->node->seq;
+	t->job.next = NULL;
+	*b->tail = &t->job;
+	b->tail = &t->job.next;
+}
+
+static void plan_batch(struct output *o, uint32_t window, uint64_t now, struct batch *b)
+{
+	*b = (struct batch){.tail = &b->jobs, .seq = o->ahead};
 	for (int i = 0; i < BATCH_MAX && o->in_flight < window && !list_empty(&o->ready);
-	     i++) {
-		struct task *t =
-			start_node(o, list_first(&o->ready, struct node, queued));
-
-		if (!t)
-			continue;
-		if (*seq < t->node->seq)
-			*seq = t->node->seq;
-		*tail = t;
-		tail = &t->next;
-	}
-	return batch;
+	     i++)
+		add_node(o, b, &o->ready);
+	if (deletes_due(o, now) > now)
+		return;
+	for (int i = 0; i < ORIGIN_KEY_COUNT_MAX && !list_empty(&o->doomed); i++)
+		add_node(o, b, &o->doomed);
+	o->doomed_since_ms = now;
 }
 
 /* Without the lock. */
-static void submit_batch(struct output *o, struct task *batch, uint64_t seq)
+static void submit_batch(struct output *o, struct batch *b)
 {
-	int r = journal_sync(o->journal, seq);
+	int r = journal_sync(o->journal, b->seq);
 
-	while (batch) {
-		struct task *t = batch;
+	if (r == 0) {
+		uploader_submit(o->uploader, b->jobs);
+		return;
+	}
+	while (b->jobs) {
+		struct upload_job *job = b->jobs;
 
-		batch = t->next;
-		if (r == 0) {
-			uploader_submit(o->uploader, &t->job);
-			continue;
-		}
-		t->job.result = r;
-		why_set(&t->job.why, r, "the journal cannot be written: %s",
-			strerror(-r));
-		task_done(&t->job);
+		b->jobs = job->next;
+		job->result = r;
+		why_set(&job->why, r, "the journal cannot be written: %s", strerror(-r));
+		task_done(job);
 	}
 }
 
@@ -256,18 +379,18 @@ static void *sync_main(void *arg)
 	pthread_setname_np(pthread_self(), "sync");
 	lock_take(&o->lock);
 	while (!o->stopping) {
-		uint64_t now = clock_mono_ms(), until, seq;
+		uint64_t now = clock_mono_ms(), until;
 		uint32_t window;
-		struct task *batch;
+		struct batch batch;
 
 		if (o->unblocked || now >= look)
 			look = look_at_waiting(o, now);
-		window = window_now(o);
-		batch = plan_batch(o, window, &seq);
-		if (batch || now - tidied >= LAZY_SYNC_MS) {
+		window = now < o->quiet_until_ms ? 0 : window_now(o);
+		plan_batch(o, window, now, &batch);
+		if (batch.jobs || now - tidied >= LAZY_SYNC_MS) {
 			lock_drop(&o->lock);
-			if (batch)
-				submit_batch(o, batch, seq);
+			if (batch.jobs)
+				submit_batch(o, &batch);
 			if (now - tidied < LAZY_SYNC_MS) {
 				lock_take(&o->lock);
 				continue;
@@ -276,12 +399,17 @@ static void *sync_main(void *arg)
 			tidied = clock_mono_ms();
 			lock_take(&o->lock);
 			pthread_cond_broadcast(&o->changed);
+			pthread_cond_broadcast(&o->drained);
 			continue;
 		}
 		if (!list_empty(&o->ready) && o->in_flight < window)
 			continue;
 		until = look;
-		if (window < o->window && now + YIELD_MS < until)
+		if (deletes_due(o, now) < until)
+			until = deletes_due(o, now);
+		if (now < o->quiet_until_ms && o->quiet_until_ms < until)
+			until = o->quiet_until_ms;
+		else if (window < o->window && now + YIELD_MS < until)
 			until = now + YIELD_MS;
 		if (journal_appended(o->journal) > journal_durable(o->journal) ||
 		    stage_has_doomed(o->stage))
@@ -289,69 +417,11 @@ static void *sync_main(void *arg)
 							      : until;
 		if (!list_empty(&o->waiting) && now + WAITING_LOOK_MS < until)
 			until = now + WAITING_LOOK_MS;
-		o->yielding = window == 0;
-		lock_wait(&o->lock, &o->changed, until);
-		o->yielding = false;
+		/* Not for each one that lands: the workers have a queue. */
+		o->wake_below = window - window / 4;
+		lock_wait(&o->lock, &o->work, until);
 		if (!list_empty(&o->waiting) && clock_mono_ms() >= now + WAITING_LOOK_MS)
 			o->unblocked = true;
-	}
-	lock_drop(&o->lock);
-	return NULL;
-}
-
-/* ---- files that stay open ---------------------------------------------------------------------- */
-
-/* The next open file that is due. Held. Lock held. */
-static struct node *due_file(struct output *o, uint64_t now, uint64_t interval)
-{
-	struct list *it;
-
-	list_for_each (it, &o->writing) {
-		struct node *n = container_of(it, struct node, writing);
-		struct stat st;
-
-		if (now - n->published_ms < interval || !n->live || !n->parent)
-			continue;
-		/* The last one is still on its way: to replace it would send its tail
-		 * twice, and with a slow store none would ever arrive. */
-		if (n->publish && n->acked)
-			continue;
-		n->published_ms = now;
-		/* Only what grew: a file that is being rewritten keeps its last whole
-		 * version in the store until it is closed. */
-		if (fstat(content_fd(n->live), &st) < 0 ||
-		    (uint64_t)st.st_size <= n->size)
-			continue;
-		node_hold(n);
-		return n;
-	}
-	return NULL;
-}
-
-static void *publish_main(void *arg)
-{
-	struct output *o = arg;
-	uint64_t interval = o->config.publish_interval_ms;
-	uint64_t tick = interval / 4 < PUBLISH_TICK_MAX_MS ? interval / 4 + 1
-							   : PUBLISH_TICK_MAX_MS;
-
-	pthread_setname_np(pthread_self(), "publish");
-	lock_take(&o->lock);
-	while (!o->stopping) {
-		struct node *n = due_file(o, clock_mono_ms(), interval);
-		int r;
-
-		if (!n) {
-			lock_wait(&o->lock, &o->publish_cond, clock_mono_ms() + tick);
-			continue;
-		}
-		lock_drop(&o->lock);
-		r = content_publish(o, n);
-		if (r < 0)
-			log_warn("an open file cannot be published error=%s",
-				 strerror(-r));
-		lock_take(&o->lock);
-		node_release(o, n);
 	}
 	lock_drop(&o->lock);
 	return NULL;
@@ -376,24 +446,24 @@ int sync_start(struct output *o)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = -pthread_create(&o->sync_thread, NULL, sync_main, o);
 	o->sync_started = r == 0;
-	if (r == 0 && o->config.publish_interval_ms > 0) {
-		r = -pthread_create(&o->publish_thread, NULL, publish_main, o);
-		o->publish_started = r == 0;
-	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return r < 0 ? err_origin(r) : 0;
+	if (r < 0)
+		return err_origin(r);
+	r = watch_start(o);
+	return r < 0 ? err_trace(r) : err_trace(walk_start(o));
 }
 
 void sync_stop(struct output *o)
 {
 	lock_take(&o->lock);
 	o->stopping = true;
+	pthread_cond_signal(&o->work);
 	pthread_cond_broadcast(&o->changed);
-	pthread_cond_broadcast(&o->publish_cond);
+	pthread_cond_broadcast(&o->drained);
 	lock_drop(&o->lock);
-	if (o->publish_started)
-		pthread_join(o->publish_thread, NULL);
+	watch_stop(o);
 	if (o->sync_started)
 		pthread_join(o->sync_thread, NULL);
+	walk_stop(o);
 	o->uploader = uploader_free(o->uploader);
 }

@@ -28,25 +28,33 @@ static int terminal_width(void)
 	return w.ws_col < WIDTH_MAX ? w.ws_col : WIDTH_MAX;
 }
 
-void progress_format(char *out, int width, uint64_t files_done, uint64_t files_all,
-		     uint64_t bytes_done, uint64_t bytes_all, uint64_t elapsed_ms)
+void progress_format(char *out, int width, const struct progress_amount *amount,
+		     uint64_t elapsed_ms)
 {
-	char done[24], all[24], rate[24], eta[32] = "", bar[BAR_WIDTH + 1], line[256];
-	uint64_t per_s = elapsed_ms ? bytes_done * 1000 / elapsed_ms : 0;
-	int full = bytes_all ? (int)(bytes_done * BAR_WIDTH / bytes_all) : BAR_WIDTH;
+	char done[24], all[24], rate[24], eta[32] = "", more[64] = "", line[320];
+	char bar[BAR_WIDTH + 1];
+	uint64_t per_s = elapsed_ms ? amount->bytes_done * 1000 / elapsed_ms : 0;
+	uint64_t bytes_all = amount->bytes_done + amount->bytes_left;
+	int full =
+		bytes_all ? (int)(amount->bytes_done * BAR_WIDTH / bytes_all) : BAR_WIDTH;
 
 	for (int i = 0; i < BAR_WIDTH; i++)
 		bar[i] = i < full ? '#' : '.';
 	bar[BAR_WIDTH] = '\0';
-	units_format_size(done, sizeof(done), bytes_done);
+	units_format_size(done, sizeof(done), amount->bytes_done);
 	units_format_size(all, sizeof(all), bytes_all);
 	units_format_size(rate, sizeof(rate), per_s);
-	if (per_s)
+	if (amount->moving)
+		snprintf(more, sizeof(more),
+			 " and more in %" PRIu64 " renamed director%s", amount->moving,
+			 amount->moving == 1 ? "y" : "ies");
+	else if (per_s)
 		units_format_duration(eta, sizeof(eta),
-				      (bytes_all - bytes_done) * 1000 / per_s);
+				      amount->bytes_left * 1000 / per_s);
 	snprintf(line, sizeof(line),
-		 "[%s] %s of %s, %" PRIu64 " of %" PRIu64 " files, %s/s%s%s", bar, done,
-		 all, files_done, files_all, rate, *eta ? ", ETA " : "", eta);
+		 "[%s] %s of %s, %" PRIu64 " of %" PRIu64 " files%s, %s/s%s%s", bar, done,
+		 all, amount->files_done, amount->files_done + amount->files_left, more,
+		 rate, *eta ? ", ETA " : "", eta);
 	snprintf(out, (size_t)width + 1, "%s", line);
 }
 
@@ -75,18 +83,16 @@ static void draw(const char *line)
 	fflush(stderr);
 }
 
-void progress_show(struct progress *p, uint64_t files_stored, uint64_t files_pending,
-		   uint64_t bytes_stored, uint64_t bytes_pending)
+void progress_show(struct progress *p, const struct progress_amount *amount)
 {
+	struct progress_amount since = *amount;
 	char line[WIDTH_MAX + 1];
-	uint64_t files, bytes;
 
-	if (!due(p, files_stored, bytes_stored))
+	if (!due(p, amount->files_done, amount->bytes_done))
 		return;
-	files = files_stored - p->files_base;
-	bytes = bytes_stored - p->bytes_base;
-	progress_format(line, terminal_width() - 1, files, files + files_pending, bytes,
-			bytes + bytes_pending, p->last_ms - p->start_ms);
+	since.files_done -= p->files_base;
+	since.bytes_done -= p->bytes_base;
+	progress_format(line, terminal_width() - 1, &since, p->last_ms - p->start_ms);
 	draw(line);
 }
 

@@ -14,14 +14,19 @@ struct progress {
 	uint64_t bytes_base;
 };
 
+struct progress_amount {
+	uint64_t files_done, bytes_done;
+	uint64_t files_left, bytes_left;
+	uint64_t moving; /* renamed directories with more than that, not counted yet */
+};
+
 void progress_init(struct progress *p, bool quiet);
-/* Totals since the mount, and what is pending now. */
-void progress_show(struct progress *p, uint64_t files_stored, uint64_t files_pending,
-		   uint64_t bytes_stored, uint64_t bytes_pending);
+/* What is done since some time before, and what is left. */
+void progress_show(struct progress *p, const struct progress_amount *amount);
 /* The same when nobody knows yet how much there is. */
 void progress_count(struct progress *p, uint64_t files_done, uint64_t bytes_done);
 void progress_end(struct progress *p); /* leaves the cursor on a line of its own */
 
 /* The line without control sequences, at most `width` columns. Pure. */
-void progress_format(char *out, int width, uint64_t files_done, uint64_t files_all,
-		     uint64_t bytes_done, uint64_t bytes_all, uint64_t elapsed_ms);
+void progress_format(char *out, int width, const struct progress_amount *amount,
+		     uint64_t elapsed_ms);

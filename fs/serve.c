@@ -44,10 +44,12 @@
 #include "fs/control.h"
 #include "fs/daemon.h"
 #include "fs/handover.h"
+#include "fs/heap.h"
 #include "fs/input.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
 #include "fs/output.h"
+#include "fs/receipt.h"
 #include "fs/session.h"
 #include "fs/stack.h"
 #include "fs/warm.h"
@@ -80,6 +82,7 @@ struct serve {
 	pthread_t signal_thread;
 	pthread_t stop_thread; /* when stop_started */
 	_Atomic bool stop_started;
+	_Atomic bool signals_over; /* before the SIGUSR1 that ends signal_thread */
 	sigset_t signals;
 };
 
@@ -96,6 +99,8 @@ static void put_progress(struct serve *s, struct buf *b)
 	json_put_uint(b, "files_open", p.files_open);
 	json_put_uint(b, "files_stored", p.files_stored);
 	json_put_uint(b, "bytes_stored", p.bytes_stored);
+	json_put_uint(b, "files_moved", p.files_moved);
+	json_put_uint(b, "moving", p.moving);
 	json_put_uint(b, "bytes_in_flight", p.bytes_in_flight);
 	json_put_uint(b, "oldest_pending_ms", p.oldest_pending_ms);
 	json_put_uint(b, "failures", p.failures);
@@ -166,8 +171,8 @@ static const char *no_restart(const struct serve *s)
 
 	if (!h)
 		return s->config->restart == CONFIG_OFF ? "switched off"
-		       : geteuid() != 0                 ? "needs root"
-							: "in the foreground";
+		       : s->config->foreground          ? "in the foreground"
+							: "no address space for it";
 	if (getppid() != h->holder)
 		return "its holder is gone";
 	if (atomic_load(&h->rings))
@@ -189,6 +194,7 @@ static void put_restart(struct serve *s, struct buf *b)
 		json_put_int(b, "holder", getppid() == h->holder ? h->holder : 0);
 		json_put_uint(b, "count", h->generation - 1);
 		json_put_int(b, "last", h->restarted_ns / 1000000000);
+		json_put_bool(b, "locked", !atomic_load(&h->unlocked));
 	}
 	json_end_object(b);
 }
@@ -227,32 +233,44 @@ static void on_progress(void *arg, struct buf *b)
 	json_end_object(b);
 }
 
-/* Waits for the uploads; input has none. */
-static int drain(struct serve *s, uint64_t deadline_ms, struct buf *receipt)
+/* Waits for the uploads; input has none. The receipt may be NULL. */
+static int drain(struct serve *s, uint64_t deadline_ms, const atomic_bool *given_up,
+		 struct receipt **receipt)
 {
+	_cleanup_(buf_fini) struct buf object = BUF_INIT;
 	int r;
 
 	if (!s->stack.output) {
-		buf_puts(receipt, "{\"status\":\"stored\",\"files\":[],\"pending\":[]}");
-		return 0;
+		buf_puts(&object, "{\"status\":\"stored\",\"pending\":[]");
+		return receipt ? receipt_new(&object, NULL, receipt) : 0;
 	}
-	r = output_drain(s->stack.output, deadline_ms, receipt);
+	r = output_drain_unless(s->stack.output, deadline_ms, given_up, receipt);
 	return r == OUTPUT_E_PENDING ? CONTROL_E_PENDING : err_trace(r);
 }
 
-static int on_flush(void *arg, uint64_t deadline_ms, struct buf *receipt)
+static int on_flush(void *arg, uint64_t deadline_ms, const atomic_bool *given_up,
+		    struct receipt **receipt)
 {
-	return drain(arg, deadline_ms, receipt);
+	return drain(arg, deadline_ms, given_up, receipt);
 }
 
-static int on_unmount(void *arg, uint64_t deadline_ms)
+static int on_unmount(void *arg, uint64_t deadline_ms, struct buf *elsewhere)
 {
 	struct serve *s = arg;
+	char where[256];
 	int r;
 
 	atomic_store(&s->deadline_ms, deadline_ms);
 	r = session_unmount(s->session);
-	return r == SESSION_E_BUSY ? CONTROL_E_BUSY : err_trace(r);
+	if (r == SESSION_E_BUSY)
+		return CONTROL_E_BUSY;
+	if (r != SESSION_E_ELSEWHERE)
+		return err_trace(r);
+	atomic_store(&s->deadline_ms, 0); /* who asked does not wait for the end */
+	session_elsewhere(s->session, where, sizeof(where));
+	log_info("unmounted, and served on elsewhere by=\"%s\"", where);
+	buf_puts(elsewhere, where);
+	return CONTROL_E_ELSEWHERE;
 }
 
 static int on_warm(void *arg, int fd, uint64_t *id, struct why *why)
@@ -301,15 +319,19 @@ static uint64_t drain_deadline(const struct serve *s)
 /* After the first SIGTERM. */
 static void *stop_gently(void *arg)
 {
-	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
 	struct serve *s = arg;
 	char users[256];
+	int r;
 
 	atomic_store(&s->deadline_ms, drain_deadline(s));
-	if (drain(s, atomic_load(&s->deadline_ms), &receipt) != 0)
+	if (drain(s, atomic_load(&s->deadline_ms), NULL, NULL) != 0)
 		log_warn("not everything is uploaded; it stays for the next mount");
-	if (session_unmount(s->session) == SESSION_E_BUSY) {
+	r = session_unmount(s->session);
+	if (r == SESSION_E_BUSY)
 		mounts_users(s->config->dir, users, sizeof(users));
+	else if (r == SESSION_E_ELSEWHERE)
+		session_elsewhere(s->session, users, sizeof(users));
+	if (r > 0) {
 		log_warn("unmounted while in use by=\"%s\"", users);
 		session_detach(s->session);
 	}
@@ -346,8 +368,11 @@ static void *wait_for_signals(void *arg)
 
 		if (sigwait(&s->signals, &sig))
 			continue;
-		if (sig == SIGUSR1)
-			return NULL; /* from the way down */
+		if (sig == SIGUSR1) {
+			if (atomic_load(&s->signals_over))
+				return NULL;
+			continue; /* anybody's */
+		}
 		if (sig == SIGHUP) {
 			if (!s->config->foreground)
 				daemon_reopen_log(s->config->log_path);
@@ -518,7 +543,7 @@ static int come_up(struct serve *s, struct why *why)
 		if (r != 0)
 			return r;
 	}
-	r = stack_open(s->config, s->handover, &s->stack, why);
+	r = stack_open(s->config, s->handover, UINT64_MAX, &s->stack, why);
 	if (r != 0)
 		return r;
 	if (s->config->role == CONFIG_OUTPUT) {
@@ -532,7 +557,9 @@ static int come_up(struct serve *s, struct why *why)
 	if (r != 0)
 		return r;
 	/* Last: its threads look at all that is above. */
-	r = control_start(s->run_dir, s->config->dir, &control, s, &s->control, why);
+	r = control_start(s->run_dir, s->config->dir,
+			  s->handover ? s->handover->control_fd : -1, &control, s,
+			  &s->control, why);
 	if (r < 0)
 		return EXIT_CONFIG;
 	r = start_signals(s);
@@ -551,6 +578,7 @@ static int end_signals(struct serve *s)
 {
 	struct timespec until;
 
+	atomic_store(&s->signals_over, true);
 	pthread_kill(s->signal_thread, SIGUSR1);
 	pthread_join(s->signal_thread, NULL);
 	if (!atomic_load(&s->stop_started))
@@ -571,13 +599,13 @@ static void take_down(struct serve *s)
 /* After the loop: what is staged goes up, callers learn it. Returns the exit code. */
 static int come_down(struct serve *s)
 {
-	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
+	struct receipt *receipt = NULL;
 	uint64_t deadline_ms = atomic_load(&s->deadline_ms);
 	int r;
 
 	atomic_store(&s->state, SERVE_STOPPING);
 	set_phase(s, HANDOVER_ENDING);
-	r = drain(s, deadline_ms ? deadline_ms : drain_deadline(s), &receipt);
+	r = drain(s, deadline_ms ? deadline_ms : drain_deadline(s), NULL, &receipt);
 	if (r != 0)
 		log_warn("ended with uploads pending; \"sluice recover --state-dir %s\" "
 			 "or "
@@ -585,7 +613,7 @@ static int come_down(struct serve *s)
 			 s->config->state_path);
 	else
 		log_info("ended dir=\"%s\"", s->config->dir);
-	control_finish(s->control, r, receipt.data);
+	control_finish(s->control, r, receipt);
 	if (control_stop(s->control) == CONTROL_E_BUSY ||
 	    end_signals(s) == CONTROL_E_BUSY)
 		_exit(r == 0 ? EXIT_OK : EXIT_PENDING);
@@ -635,6 +663,8 @@ int serve_run(const struct config *config, int report, struct handover *handover
 	int r;
 
 	daemon_harden();
+	if (config->role == CONFIG_OUTPUT)
+		heap_own();
 	sigemptyset(&s.signals);
 	sigaddset(&s.signals, SIGTERM);
 	sigaddset(&s.signals, SIGINT);

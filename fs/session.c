@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Root mounts with mount(2) and hands libfuse the descriptor: no set-user-id helper in the
- * way, and flags and options are exactly ours. Others go through fusermount3.
+ * Root mounts with mount(2): no set-user-id helper in the way, and flags and options are
+ * exactly ours. Others have fusermount3 do it. Either way libfuse gets the descriptor.
  *
  * open -> mounted -> looping -> gone (unmounted here, by umount(8), or aborted)
  *
@@ -13,19 +13,27 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/statfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "fs/base/buf.h"
 #include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
 #include "fs/base/err.h"
 #include "fs/base/json.h"
 #include "fs/base/log.h"
 #include "fs/fuse_api.h"
+#include "fs/fusermount.h"
 #include "fs/handover.h"
 #include "fs/loop.h"
 #include "fs/mounts.h"
@@ -35,6 +43,9 @@
 #define CAP_SYS_ADMIN_BIT 21
 #define OVERLAY_MAGIC 0x794c7630
 #define REQUEST_MAX (1u << 20)
+#define LAST_MOUNT_MS 1000 /* that a connection may outlive its last mount */
+#define WAKE_MS 10         /* between signals to a loop that is to end … */
+#define WAKES_MAX 100      /* … so often */
 
 /* A way of serving that not every machine has. */
 struct feature {
@@ -47,9 +58,20 @@ struct session {
 	struct session_config config;
 	struct feature passthrough, write_back, uring;
 	bool readdirplus, direct_mmap;
-	struct loop *loop; /* with a hand-over and without rings */
-	bool mounted;      /* in our name space, as far as we did not take it out */
-	bool by_helper;    /* fusermount3 mounted it */
+	struct loop *loop;   /* with a hand-over and without rings */
+	bool mounted;        /* in our name space, as far as we did not take it out */
+	unsigned int minor;  /* names the connection, once it was taken out */
+	atomic_bool by_name; /* the kernel does not know NOTIFY_PRUNE */
+	atomic_bool looping; /* `looper` is in the library's loop */
+	pthread_t looper;
+};
+
+/* linux/fuse.h of 6.18: a header with this code, this, inode numbers. */
+#define NOTIFY_PRUNE 9
+struct prune {
+	uint32_t count;
+	uint32_t padding;
+	uint64_t spare;
 };
 
 #if FUSE_HAS_PASSTHROUGH
@@ -121,19 +143,14 @@ static void library_log(enum fuse_log_level level, const char *format, va_list a
 		log_debug(LOG_FUSE, "libfuse: %s", text);
 }
 
-static int open_device(const struct session *s)
-{
-	return s->config.handover ? fcntl(s->config.handover->fd, F_DUPFD_CLOEXEC, 0)
-				  : open("/dev/fuse", O_RDWR | O_CLOEXEC);
-}
-
-static int mount_directly(struct session *s, struct why *why)
+static int mount_as_root(struct session *s, int *out, struct why *why)
 {
 	const struct session_config *c = &s->config;
 	unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOATIME;
-	_cleanup_(close_fdp) int fd = open_device(s);
-	bool mounted = c->handover && c->handover->generation > 1;
-	char options[160], path[32];
+	_cleanup_(close_fdp) int fd = c->handover
+					      ? fcntl(c->handover->fd, F_DUPFD_CLOEXEC, 0)
+					      : open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	char options[160];
 
 	if (fd < 0)
 		return why_set(why, -errno, "/dev/fuse: %s", strerror(errno));
@@ -143,48 +160,88 @@ static int mount_directly(struct session *s, struct why *why)
 		 "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions%s", fd,
 		 (unsigned int)geteuid(), (unsigned int)getegid(),
 		 c->allow_other ? ",allow_other" : "");
-	if (!mounted && mount(c->source, c->dir, MOUNTS_TYPE, flags, options) < 0)
+	if (mount(c->source, c->dir, MOUNTS_TYPE, flags, options) < 0)
 		return why_set(why, -errno, "%s: cannot mount: %s", c->dir,
 			       strerror(errno));
 	s->mounted = true;
+	*out = steal_fd(&fd);
+	return 0;
+}
+
+/* For fusermount3, which adds nosuid and nodev. */
+static void put_options(const struct session_config *c, struct buf *b)
+{
+	buf_puts(b, "default_permissions,noatime,subtype=sluice,fsname=");
+	for (const char *p = c->source; *p; p++) {
+		if (*p == ',' || *p == '\\')
+			buf_putc(b, '\\');
+		buf_putc(b, *p);
+	}
+	if (c->read_only)
+		buf_puts(b, ",ro");
+	if (c->no_exec)
+		buf_puts(b, ",noexec");
+	if (c->allow_other)
+		buf_puts(b, ",allow_other");
+}
+
+/* Through a pair of sockets, the holder's if there is one: it finds the connection there. */
+static int mount_as_user(struct session *s, int *out, struct why *why)
+{
+	const struct session_config *c = &s->config;
+	_cleanup_(buf_fini) struct buf options = BUF_INIT;
+	_cleanup_(close_fdp) int from = -1, to = -1;
+	int pair[2], r;
+
+	put_options(c, &options);
+	if (buf_error(&options) < 0)
+		return err_trace(buf_error(&options));
+	if (c->handover)
+		memcpy(pair, c->handover->pair, sizeof(pair));
+	else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return why_set(why, -errno, "socketpair: %s", strerror(errno));
+	from = pair[0];
+	to = pair[1];
+	r = fusermount_mount(c->dir, options.data, pair, why);
+	if (r < 0)
+		return err_trace(r);
+	s->mounted = true;
+	if (fusermount_see(pair, out) != 0)
+		return why_set(why, -EIO, "%s: fusermount3 gave no connection", c->dir);
+	return 0;
+}
+
+static int mount_session(struct session *s, struct why *why)
+{
+	const struct handover *h = s->config.handover;
+	_cleanup_(close_fdp) int fd = -1;
+	char path[32];
+	int r;
+
+	if (h && h->generation > 1) {
+		s->mounted = true;
+		fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 0);
+		r = fd < 0 ? why_set(why, -errno, "connection: %s", strerror(errno)) : 0;
+	} else {
+		r = geteuid() == 0 ? mount_as_root(s, &fd, why)
+				   : mount_as_user(s, &fd, why);
+	}
+	if (r < 0)
+		return err_trace(r);
 	snprintf(path, sizeof(path), "/dev/fd/%d", fd);
 	if (fuse_session_mount(s->fuse, path) < 0)
-		return why_set(why, -EIO, "%s: libfuse refused the mount", c->dir);
+		return why_set(why, -EIO, "%s: libfuse refused the mount", s->config.dir);
 	steal_fd(&fd); /* the session's now */
 	return 0;
 }
 
-static int mount_by_helper(struct session *s, struct why *why)
+static int make_args(bool uring, struct fuse_args *args)
 {
-	if (fuse_session_mount(s->fuse, s->config.dir) < 0)
-		return why_set(why, -EPERM, "%s: fusermount3 could not mount it",
-			       s->config.dir);
-	s->mounted = s->by_helper = true;
-	return 0;
-}
+	char option[64];
 
-/* The options for libfuse; those of the mount itself only matter to fusermount3. */
-static int make_args(const struct session *s, bool uring, struct fuse_args *args)
-{
-	const struct session_config *c = &s->config;
-	_cleanup_(buf_fini) struct buf b = BUF_INIT;
-
-	buf_puts(&b, "-odefault_permissions,subtype=sluice,fsname=");
-	for (const char *p = c->source; *p; p++) {
-		if (*p == ',' || *p == '\\')
-			buf_putc(&b, '\\');
-		buf_putc(&b, *p);
-	}
-	if (c->read_only)
-		buf_puts(&b, ",ro");
-	if (c->no_exec)
-		buf_puts(&b, ",noexec");
-	if (c->allow_other)
-		buf_puts(&b, ",allow_other");
-	if (uring)
-		buf_printf(&b, ",io_uring,io_uring_q_depth=%d", URING_DEPTH);
-	if (buf_error(&b) < 0 || fuse_opt_add_arg(args, "sluice") < 0 ||
-	    fuse_opt_add_arg(args, b.data) < 0)
+	snprintf(option, sizeof(option), "-oio_uring,io_uring_q_depth=%d", URING_DEPTH);
+	if (fuse_opt_add_arg(args, "sluice") < 0 ||
+	    (uring && fuse_opt_add_arg(args, option) < 0))
 		return err_origin(-ENOMEM);
 	return 0;
 }
@@ -205,7 +262,7 @@ int session_open(const struct session_config *config, const struct fuse_lowlevel
 	uring = decide_uring(s);
 	if (config->handover)
 		atomic_store(&config->handover->rings, uring);
-	r = make_args(s, uring, &args);
+	r = make_args(uring, &args);
 	if (r == 0) {
 		s->fuse = fuse_session_new(&args, ops, sizeof(*ops), user);
 		if (!s->fuse)
@@ -213,10 +270,11 @@ int session_open(const struct session_config *config, const struct fuse_lowlevel
 	}
 	fuse_opt_free_args(&args);
 	if (r == 0 && config->handover && !uring)
-		r = loop_new(s->fuse, config->handover, config->loop_threads, &s->loop);
+		r = loop_new(s->fuse, config->handover, config->loop_threads,
+			     !config->read_only, &s->loop);
 	if (r == 0) {
 		*out = s; /* the init operation may come before we return */
-		r = geteuid() == 0 ? mount_directly(s, why) : mount_by_helper(s, why);
+		r = mount_session(s, why);
 	}
 	if (r < 0) {
 		*out = NULL;
@@ -296,7 +354,7 @@ void session_negotiate(struct session *s, struct fuse_conn_info *conn)
 	s->readdirplus = ask(conn, FUSE_CAP_READDIRPLUS);
 	if (s->config.readdirplus_always)
 		decline(conn, FUSE_CAP_READDIRPLUS_AUTO);
-#ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
+#if FUSE_HAS_KILL_SUIDGID
 	/* Else every write asks for security.capability, passed through or not. */
 	ask(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
 #endif
@@ -331,17 +389,41 @@ void session_saw_uring(struct session *s)
 	atomic_store(&s->uring.used, true);
 }
 
+static void on_wake(int sig)
+{
+	(void)sig;
+}
+
+/* Before 3.17 the library looks whether its loop is to end only when a request comes or a
+ * signal interrupts its wait; the first one may come just before that. */
+static void wake_library(struct session *s)
+{
+	for (int i = 0; i < WAKES_MAX && atomic_load(&s->looping); i++) {
+		pthread_kill(s->looper, SIGUSR2);
+		clock_sleep_ms(WAKE_MS);
+	}
+}
+
 /* The library's own loop; at the end it also stops the threads of the rings. */
 static int library_loop(struct session *s)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	const struct sigaction wake = {.sa_handler = on_wake};
+	sigset_t set;
 	int r;
 
 	if (!config)
 		return err_origin(-ENOMEM);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	sigaction(SIGUSR2, &wake, NULL);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	s->looper = pthread_self();
+	atomic_store(&s->looping, true);
 	fuse_loop_cfg_set_max_threads(config, s->config.loop_threads);
 	fuse_loop_cfg_set_idle_threads(config, s->config.loop_threads);
 	r = fuse_session_loop_mt(s->fuse, config);
+	atomic_store(&s->looping, false);
 	fuse_loop_cfg_destroy(config);
 	return r < 0 ? err_origin(r) : 0;
 }
@@ -356,24 +438,36 @@ int session_loop(struct session *s)
 	return err_trace(r);
 }
 
+/* It ends with its last mount, before the system call that takes that away returns, but for
+ * who looks at it just then. */
+static bool is_connected(const struct session *s, int wait_ms)
+{
+	struct pollfd p = {.fd = fuse_session_fd(s->fuse)};
+
+	return poll(&p, 1, wait_ms) == 0;
+}
+
 int session_unmount(struct session *s)
 {
-	if (!s->mounted)
-		return 0;
-	if (s->by_helper) {
-		/* Only the helper may; it detaches, and what is in use lives on until it
-		 * is closed. */
-		session_detach(s);
-		return 0;
+	struct mounts_entry entry;
+	int r = 0;
+
+	if (s->mounted && mounts_find(s->config.dir, &entry) == 0 &&
+	    !strcmp(entry.type, MOUNTS_TYPE)) {
+		s->minor = entry.minor;
+		r = mounts_remove(s->config.dir, false);
 	}
-	if (umount2(s->config.dir, UMOUNT_NOFOLLOW) < 0) {
-		if (errno == EBUSY)
-			return SESSION_E_BUSY;
-		if (errno != EINVAL) /* somebody else unmounted it */
-			return err_origin(-errno);
-	}
+	if (r != 0)
+		return r == MOUNTS_E_BUSY ? SESSION_E_BUSY : err_trace(r);
 	s->mounted = false;
-	return 0;
+	return is_connected(s, LAST_MOUNT_MS) ? SESSION_E_ELSEWHERE : 0;
+}
+
+void session_elsewhere(const struct session *s, char *out, size_t size)
+{
+	*out = '\0';
+	if (s->minor)
+		mounts_elsewhere(s->minor, out, size);
 }
 
 void session_forget_name(struct session *s, uint64_t parent, const char *name)
@@ -382,22 +476,57 @@ void session_forget_name(struct session *s, uint64_t parent, const char *name)
 	(void)!fuse_lowlevel_notify_inval_entry(s->fuse, parent, name, strlen(name));
 }
 
+bool session_forgets_files(struct session *s)
+{
+	return !atomic_load(&s->by_name);
+}
+
+int session_forget_files(struct session *s, const uint64_t *inos, size_t n)
+{
+	size_t size = n * sizeof(*inos);
+	struct prune prune = {.count = (uint32_t)n};
+	struct fuse_out_header head = {
+		.len = (uint32_t)(sizeof(head) + sizeof(prune) + size),
+		.error = NOTIFY_PRUNE,
+	};
+	struct iovec iov[] = {{&head, sizeof(head)},
+			      {&prune, sizeof(prune)},
+			      {(void *)(uintptr_t)inos, size}};
+
+	if (!session_forgets_files(s))
+		return SESSION_E_BY_NAME;
+	if (writev(fuse_session_fd(s->fuse), iov, 3) < 0 && errno == EINVAL) {
+		atomic_store(&s->by_name, true);
+		return SESSION_E_BY_NAME;
+	}
+	return 0;
+}
+
+void session_forget_content(struct session *s, uint64_t ino)
+{
+	(void)!fuse_lowlevel_notify_inval_inode(s->fuse, ino, 0, 0);
+}
+
 void session_detach(struct session *s)
 {
+	_cleanup_(close_fdp) int abort_fd = -1;
 	struct mounts_entry entry;
-	bool known = mounts_find(s->config.dir, &entry) == 0 &&
-		     !strcmp(entry.type, MOUNTS_TYPE);
 
-	if (s->by_helper)
-		fuse_session_unmount(s->fuse);
-	else if (s->mounted)
-		umount2(s->config.dir, MNT_DETACH | UMOUNT_NOFOLLOW);
+	/* Before the number is free for another mount. */
+	if (!s->mounted && s->minor && is_connected(s, 0))
+		abort_fd = mounts_abort_open_connection(s->minor);
+	else if (mounts_find(s->config.dir, &entry) == 0 &&
+		 !strcmp(entry.type, MOUNTS_TYPE))
+		abort_fd = mounts_abort_open(&entry);
+	if (s->mounted && mounts_remove(s->config.dir, true) < 0)
+		log_warn("mount left dir=\"%s\"", s->config.dir);
 	s->mounted = false;
 	fuse_session_exit(s->fuse);
 	if (s->loop)
 		loop_wake(s->loop);
-	if (known && mounts_abort(entry.minor) < 0)
-		log_debug(LOG_FUSE, "connection not aborted minor=%u", entry.minor);
+	if (abort_fd < 0 || mounts_abort(abort_fd) < 0)
+		log_debug(LOG_FUSE, "connection not aborted dir=%s", s->config.dir);
+	wake_library(s);
 }
 
 struct session *session_free(struct session *s)

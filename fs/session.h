@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct buf;
@@ -48,17 +49,34 @@ void session_saw_uring(struct session *s);
 /* Serves until the mount is gone. 0 or a negative errno. */
 int session_loop(struct session *s);
 
+enum session_condition {
+	SESSION_E_BUSY = 1,
+	SESSION_E_ELSEWHERE,
+	SESSION_E_BY_NAME
+};
+
 /* Asks the kernel to let go of a name and, if nobody uses it, its inode. Waits for who
  * changes or reads the directory: not for threads that they wait for. */
 void session_forget_name(struct session *s, uint64_t parent, const char *name);
 
-/* Takes the mount out of the name space; what still uses it holds it: SESSION_E_BUSY. */
-enum {
-	SESSION_E_BUSY = 1
-};
-int session_unmount(struct session *s);
+/* The same of many inodes, by their numbers, without waiting for anybody. Best effort.
+ * SESSION_E_BY_NAME: this kernel can only be told names. */
+int session_forget_files(struct session *s, const uint64_t *inos, size_t n);
+/* false once that has been found out. */
+bool session_forgets_files(struct session *s);
 
-/* The same by force: what uses it gets errors. The loop ends soon. */
+/* Has the kernel drop what it keeps of an inode's content, a file's or a directory's. Waits
+ * for reads of it that are under way. */
+void session_forget_content(struct session *s, uint64_t ino);
+
+/* Takes the mount out of the name space; what still uses it holds it: SESSION_E_BUSY. The
+ * loop ends soon, unless the connection is also mounted somewhere else: in another name
+ * space, on another directory. SESSION_E_ELSEWHERE: session_elsewhere() says where (as
+ * mounts_elsewhere()), and it is served there on. */
+int session_unmount(struct session *s);
+void session_elsewhere(const struct session *s, char *out, size_t size);
+
+/* The same by force: what uses it gets errors, wherever it is. The loop ends soon. */
 void session_detach(struct session *s);
 
 /* After the loop. Takes NULL, returns NULL. */

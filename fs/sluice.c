@@ -86,6 +86,7 @@ static int configure(struct sluice *s, int role, const char *source,
 	c->memory = o->memory ? o->memory : c->memory;
 	c->ttl_ms = o->ttl_ms ? o->ttl_ms : c->ttl_ms;
 	c->immutable = o->immutable;
+	c->verify = o->verify_whole ? OBJECT_VERIFY_WHOLE : OBJECT_VERIFY_END;
 	c->durability = o->remote ? OUTPUT_REMOTE : OUTPUT_LOCAL;
 	return config_complete(c, kept, &last_error);
 }
@@ -122,7 +123,7 @@ static int open_role(int role, const char *source, const struct sluice_options *
 		return why_set(&last_error, -ENOMEM, "out of memory");
 	r = configure(s, role, source, options ? options : &none);
 	if (r == 0) {
-		r = stack_open(&s->config, NULL, &s->stack, &last_error);
+		r = stack_open(&s->config, NULL, UINT64_MAX, &s->stack, &last_error);
 		if (r > 0)
 			r = errno_of(r);
 	}
@@ -276,11 +277,16 @@ static int fill(void *arg, const char *name, const struct tree_attr *attr, uint6
 		if (r < 0)
 			return r;
 		output_forget(l->output, sure.ino, 1);
-		attr = &sure;
+		to_stat(&sure, &st);
+	} else {
+		to_stat(attr, &st);
 	}
-	to_stat(attr, &st);
 	l->result = l->fn(l->arg, name, &st);
-	return l->result ? TREE_E_FULL : 0;
+	if (l->result)
+		return TREE_E_FULL;
+	if (l->output && !attr->unsure)
+		output_forget(l->output, attr->ino, 1);
+	return 0;
 }
 
 static int list_input(struct input *in, uint64_t ino, struct listing *l)
@@ -309,7 +315,7 @@ static int list_output(struct output *o, uint64_t ino, struct listing *l)
 	l->dir = ino;
 	do {
 		l->count = 0;
-		r = output_readdir(dir, l->cookie, false, 0, fill, l);
+		r = output_readdir(dir, l->cookie, true, 0, fill, l);
 	} while (r >= 0 && l->count && !l->result);
 	output_closedir(dir);
 	return r < 0 ? r : 0;

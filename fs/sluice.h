@@ -51,9 +51,10 @@ struct sluice_options {
 	const char *state_dir;   /* output; one process at a time */
 	uint64_t cache_size;     /* input: bytes on disk at most */
 	uint64_t memory;         /* input: bytes of buffers at most; default 256 MiB */
-	uint64_t ttl_ms; /* age that attributes and listings may have; default 60 s */
-	int immutable;   /* input: the source never changes */
-	int remote;      /* output: sluice_close() waits for the store */
+	uint64_t ttl_ms;  /* age that attributes and listings may have; default 60 s */
+	int immutable;    /* input: the source never changes */
+	int remote;       /* output: sluice_close() waits for the store */
+	int verify_whole; /* input: no byte of an object before all of it is known right */
 };
 #define SLUICE_OPTIONS_INIT                                                              \
 	{                                                                                \

@@ -18,7 +18,10 @@
 #include "fs/output.h"
 
 #define PROBE_TIMEOUT_MS 15000
-#define INODE_SHARE 512 /* bytes of --memory for one: they take a quarter as much */
+#define SETTLE_MS 3000 /* a store has done by then what it was sent */
+/* Bytes of --memory for one: they take a quarter as much. */
+#define INODE_SHARE 512
+#define NODE_SHARE 8192
 
 /* The sentence, if whoever failed had none. */
 static int refuse(int exit_code, int r, const char *what, struct why *why)
@@ -61,12 +64,13 @@ static int code_of_disk(int r)
 	}
 }
 
-static int probe(struct origin *o, struct why *why)
+static int probe(struct origin *o, uint64_t deadline_ms, struct why *why)
 {
+	uint64_t latest_ms = clock_mono_ms() + PROBE_TIMEOUT_MS;
 	struct origin_req req = {
 		.op = ORIGIN_PROBE,
 		.key = "",
-		.deadline_ms = clock_mono_ms() + PROBE_TIMEOUT_MS,
+		.deadline_ms = deadline_ms < latest_ms ? deadline_ms : latest_ms,
 	};
 	int r = origin_call(o, &req);
 
@@ -95,12 +99,13 @@ static int open_origin(const struct config *config, struct stack *s, struct why 
 	return r;
 }
 
-int stack_open_origin(const struct config *config, struct stack *s, struct why *why)
+int stack_open_origin(const struct config *config, uint64_t deadline_ms, struct stack *s,
+		      struct why *why)
 {
 	int r = open_origin(config, s, why);
 
 	if (r == 0)
-		r = probe(s->origin, why);
+		r = probe(s->origin, deadline_ms, why);
 	if (r != 0)
 		stack_close(s);
 	return r;
@@ -123,6 +128,7 @@ static int add_input(const struct config *config, struct handover *handover,
 		.inodes_max = config->memory / INODE_SHARE,
 		.requests_max = (uint32_t)(config->connections - config->connections / 8),
 		.immutable = config->immutable,
+		.verify = (enum object_verify)config->verify,
 		.posix = config->posix,
 		.uid = config->owner_uid,
 		.gid = config->owner_gid,
@@ -154,13 +160,16 @@ static int add_output(const struct config *config, struct handover *handover,
 		.state_dir = config->state_path,
 		.durability = (enum output_durability)config->durability,
 		.ttl_ms = config->ttl_ms,
+		.settle_ms = SETTLE_MS,
 		.publish_interval_ms = config->publish_interval_ms,
+		.append_objects = config->append_objects,
 		.full_timeout_ms = config->full_timeout_ms,
 		.part_size = config->part_size,
 		.upload_parallel = (uint32_t)config->upload_parallel,
 		.stage_size_max = config->stage_size,
 		/* The rest is for what a transaction and a snapshot copy of them. */
 		.carry_max = config->memory / 4,
+		.nodes_max = config->memory / NODE_SHARE,
 		.uid = config->owner_uid,
 		.gid = config->owner_gid,
 		.file_mode = config->file_bits,
@@ -171,15 +180,15 @@ static int add_output(const struct config *config, struct handover *handover,
 	return r < 0 ? refuse(code_of_disk(r), r, config->state_path, why) : 0;
 }
 
-int stack_open(const struct config *config, struct handover *handover, struct stack *s,
-	       struct why *why)
+int stack_open(const struct config *config, struct handover *handover,
+	       uint64_t deadline_ms, struct stack *s, struct why *why)
 {
 	int r;
 
 	if (handover && handover->generation > 1)
 		r = open_origin(config, s, why);
 	else
-		r = stack_open_origin(config, s, why);
+		r = stack_open_origin(config, deadline_ms, s, why);
 	if (r != 0)
 		return r;
 	r = config->role == CONFIG_INPUT ? add_input(config, handover, s, why)

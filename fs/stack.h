@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 struct cache;
 struct config;
 struct handover;
@@ -27,12 +29,14 @@ struct stack {
 /* Builds the chain of config->role and asks the store whether it may be used. Returns 0 or
  * the enum exit_code that says why not, with a sentence; nothing is left then. With
  * `handover` (NULL: none) the trees go on where the last daemon was killed; then the store
- * is not asked: it may be away. */
-int stack_open(const struct config *config, struct handover *handover, struct stack *s,
-	       struct why *why);
+ * is not asked: it may be away. It has until the deadline to answer (clock_mono_ms();
+ * UINT64_MAX: 15 s). */
+int stack_open(const struct config *config, struct handover *handover,
+	       uint64_t deadline_ms, struct stack *s, struct why *why);
 
 /* Only the origin, probed: for commands that just ask the store. */
-int stack_open_origin(const struct config *config, struct stack *s, struct why *why);
+int stack_open_origin(const struct config *config, uint64_t deadline_ms, struct stack *s,
+		      struct why *why);
 
 /* Top down. What output has not uploaded stays on disk. */
 void stack_close(struct stack *s);

@@ -21,7 +21,8 @@ struct tree_attr {
 	uid_t uid;
 	gid_t gid;
 	uint64_t ttl_ms; /* how long the kernel may keep this attribute and the name */
-	bool unsure;     /* of an entry: it may be of another kind, look it up */
+	bool unsure; /* of an entry: all but the kind (0: that, too) may be otherwise, look it
+		      * up */
 };
 
 /* Flags of calls that may have to ask the store. */

@@ -4,6 +4,7 @@
 
 #include "fs/base/log.h"
 #include "fs/base/opt.h"
+#include "fs/base/standard.h"
 #include "runner/cmd.h"
 
 static const struct command *const commands[] = {
@@ -21,6 +22,7 @@ static const struct program program = {
 
 int main(int argc, char **argv)
 {
+	standard_open();
 	log_init("runner");
 	return opt_main(&program, argc, argv);
 }

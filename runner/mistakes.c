@@ -26,6 +26,7 @@ void mistakes_add(struct mistakes *m, struct mistake_place place, int exit_code,
 		  const char *format, ...)
 {
 	char raw[TEXT_MAX], text[TEXT_MAX * 2], where[TEXT_MAX / 2] = "";
+	char source[TEXT_MAX / 2 - 32] = "";
 	struct mistake *new = &m->items[m->count];
 	va_list args;
 
@@ -33,11 +34,13 @@ void mistakes_add(struct mistakes *m, struct mistake_place place, int exit_code,
 		m->dropped++;
 		return;
 	}
+	if (place.source)
+		log_escape(source, sizeof(source), place.source);
 	if (place.source && place.line)
-		snprintf(where, sizeof(where), "%s:%u:%u: ", place.source, place.line,
+		snprintf(where, sizeof(where), "%s:%u:%u: ", source, place.line,
 			 place.column);
 	else if (place.source)
-		snprintf(where, sizeof(where), "%s: ", place.source);
+		snprintf(where, sizeof(where), "%s: ", source);
 	va_start(args, format);
 	vsnprintf(raw, sizeof(raw), format, args);
 	va_end(args);

@@ -8,6 +8,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin=$top/${BUILD:-build}
 T=$(mktemp -d "${TMPDIR:-/tmp}/sluice-test.XXXXXX")
 export SLUICE_RUN_DIR=$T/run XDG_CACHE_HOME=$T/xdg-cache XDG_STATE_HOME=$T/xdg-state
+export PYTHONDONTWRITEBYTECODE=1 # the tests' own modules lie in the tree
 _undo=()
 
 # What a failed test leaves to be read: the logs' ends and who still runs.
@@ -28,12 +29,16 @@ _cleanup() {
 	set +e
 	[ "$rc" -eq 0 ] || [ "$rc" -eq 77 ] || _logs >&2
 	for ((i = ${#_undo[@]} - 1; i >= 0; i--)); do eval "${_undo[i]}"; done
+	# Once more: the logs bury it.
+	[ ! -e "$T/failure" ] || cat "$T/failure" >&2
 	rm -rf --one-file-system "$T"
 	exit "$rc"
 }
 trap _cleanup EXIT
 
-fail() { echo "FAIL: $*" >&2; exit 1; }
+# quick: the run is one of several (QUICK=1), in which a long form would add nothing.
+quick() { [ -n "${QUICK:-}" ] || [[ ${BUILD:-} == *san-* ]]; }
+fail() { echo "FAIL: $*" | tee "$T/failure" >&2; exit 1; }
 skip() { echo "$*"; exit 77; }
 # expect_rc CODE COMMAND…: runs it, its output in $T/out and $T/err.
 expect_rc() {
@@ -51,12 +56,31 @@ eventually() {
 		sleep 0.05
 	done
 }
+# Names and pages that the kernel has let go of: to make room, or because it was told to.
+kernel_dropped() { awk '/^(drop_|slabs_scanned|pgsteal_)/ {n += $2} END {print n}' /proc/vmstat; }
+# undisturbed CHECK…: about what the kernel keeps. It may drop that at any time, so a check that
+# fails (it prints why) proves nothing unless the kernel has dropped nothing meanwhile; what it
+# has dropped before, the check must bring back.
+undisturbed() {
+	local until=$((SECONDS + 120)) dropped said
+	while :; do
+		dropped=$(kernel_dropped)
+		! said=$("$@") || return 0
+		[ "$dropped" != "$(kernel_dropped)" ] && [ $SECONDS -lt $until ] || fail "$said"
+	done
+}
 # dead PID: it ended and has let go of its files and locks.
 dead() {
 	local state
 	state=$(grep -s '^State:' "/proc/$1/status") || return 0 # it may go while we look
 	[[ $state == *Z* ]]
 }
+# hang PID: SIGSTOP, and waits until none of its threads runs; until then they answer.
+hang() {
+	kill -STOP "$1"
+	eventually 30 all_stopped "$1"
+}
+all_stopped() { [ -z "$(grep -hs '^State:' /proc/"$1"/task/*/status | grep -v '[TtZX] (')" ]; }
 stop_pid() {
 	kill "$1" 2>/dev/null || return 0
 	for _ in $(seq 100); do
@@ -73,6 +97,7 @@ start_ossd() {
 	export OSS_ACCESS_KEY_ID=test-id OSS_ACCESS_KEY_SECRET=test-secret-$RANDOM$RANDOM
 	unset OSS_SESSION_TOKEN
 	(umask 077 && echo "$OSS_ACCESS_KEY_ID:$OSS_ACCESS_KEY_SECRET" >"$T/keys")
+	rm -f "$T/ossd.out" # a former one's "ready"
 	"$bin/ossd" --root "$T/oss" --listen "127.0.0.1:${OSSD_PORT:-0}" --admin 127.0.0.1:0 \
 		--key-file "$T/keys" "$@" >"$T/ossd.out" 2>"$T/ossd.err" &
 	OSSD_PID=$!
@@ -118,6 +143,20 @@ kill_daemon() {
 serves_anew() {
 	local now
 	now=$(json .pid) && [ "$now" != "$1" ]
+}
+# kill_under WORK KILLS: kills the daemon so often while the job (a pid) works, then ends that by
+# way of $T/stop. What it says is in $T/work.txt.
+kill_under() {
+	for _ in $(seq "$2"); do
+		sleep "0.$((RANDOM % 5))"
+		kill_daemon
+		[ ! -e "$T/stop" ] || break
+	done
+	sleep 0.3
+	touch "$T/stop"
+	eventually 120 dead "$1"
+	wait "$1" || fail "the job saw it: $(cat "$T/work.txt")"
+	[ "$(json .restart.count)" -ge "$2" ] || fail "not killed: $(json .restart)"
 }
 # Frees a mount whatever state it is in: abort its connection, then detach.
 unmount_hard() {

@@ -17,6 +17,7 @@
 #include "fs/base/json.h"
 #include "fs/base/log.h"
 #include "fs/base/opt.h"
+#include "fs/base/standard.h"
 
 /* ---- errors -------------------------------------------------------------------------- */
 
@@ -140,6 +141,7 @@ static void attr_json(struct buf *b, const char *key, const struct origin_attr *
 	json_begin_object(b, NULL);
 	json_put_string(b, "key", key);
 	json_put_bool(b, "is_dir", attr->is_dir);
+	json_put_bool(b, "appendable", attr->is_appendable);
 	json_put_uint(b, "size", attr->size);
 	format_time(text, attr->mtime_ns);
 	json_put_string(b, "modified", attr->mtime_ns ? text : NULL);
@@ -479,6 +481,7 @@ int main(int argc, char **argv)
 		.commands = commands,
 	};
 
+	standard_open();
 	log_init("ossctl");
 	log_set_level(LOG_WARN);
 	return opt_main(&program, argc, argv);

@@ -21,6 +21,7 @@
 #include "fs/base/exit.h"
 #include "fs/base/log.h"
 #include "fs/base/opt.h"
+#include "fs/base/standard.h"
 #include "tools/ossd_admin.h"
 #include "tools/ossd_fault.h"
 #include "tools/ossd_http.h"
@@ -267,6 +268,7 @@ int main(int argc, char **argv)
 		.commands = commands,
 	};
 
+	standard_open();
 	log_init("ossd");
 	return opt_main(&program, argc, argv);
 }

@@ -10,6 +10,7 @@
 #include "fs/base/buf.h"
 #include "fs/base/err.h"
 #include "fs/base/path.h"
+#include "fs/base/utf8.h"
 
 #define FOLDER_BYTES 200
 
@@ -31,37 +32,12 @@ bool ossd_bucket_name_valid(const char *name)
 	return true;
 }
 
-/* Length of the well-formed sequence at s (RFC 3629), 0 when there is none. */
-static size_t utf8_length(const unsigned char *s, size_t left)
-{
-	uint32_t c;
-	size_t n;
-
-	if (s[0] < 0x80)
-		return 1;
-	n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-	if (s[0] < 0xc2 || s[0] > 0xf4 || left < n)
-		return 0;
-	c = s[0] & (0xffu >> (n + 1));
-	for (size_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (s[i] & 0x3fu);
-	}
-	if ((n == 3 && c < 0x800) || (n == 4 && (c < 0x10000 || c > 0x10ffff)) ||
-	    (c >= 0xd800 && c <= 0xdfff))
-		return 0;
-	return n;
-}
-
 bool ossd_key_valid(const char *key, size_t n)
 {
-	const unsigned char *s = (const unsigned char *)key;
-
-	if (n == 0 || n > OSSD_KEY_MAX || s[0] == '/' || s[0] == '\\')
+	if (n == 0 || n > OSSD_KEY_MAX || *key == '/' || *key == '\\')
 		return false;
 	for (size_t i = 0; i < n;) {
-		size_t step = s[i] ? utf8_length(s + i, n - i) : 0;
+		size_t step = key[i] ? utf8_decode(key + i, n - i, NULL) : 0;
 
 		if (step == 0)
 			return false;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fs/base/check.h"
 #include "fs/base/clock.h"
@@ -30,6 +31,7 @@ struct fault {
 	struct fault_rule rules[FAULT_RULE_MAX];
 	unsigned int seen[FAULT_RULE_MAX], hits[FAULT_RULE_MAX];
 	int rule_count;
+	uint64_t jitter_us;
 };
 
 struct job {
@@ -41,9 +43,11 @@ struct job {
 	void *sink_arg;
 	origin_entry_fn entry;
 	void *entry_arg;
+	size_t key_count;
 	uint64_t delivered; /* bytes or entries */
 	bool cancelled;
 	bool below; /* the layer below has it */
+	uint64_t before_us, after_us;
 };
 
 static int spoil(void *arg, uint64_t off, const void *data, size_t n)
@@ -88,11 +92,14 @@ static void finish(struct job *job, int result)
 	struct origin_req *req = job->req;
 	struct fault *f = job->fault;
 
+	if (job->after_us)
+		usleep((useconds_t)job->after_us);
 	req->done = job->done;
 	req->sink = job->sink;
 	req->sink_arg = job->sink_arg;
 	req->list.entry = job->entry;
 	req->list.entry_arg = job->entry_arg;
+	req->key_count = job->key_count;
 	if (result < 0 && result == job->rule.error) {
 		req->retry_after_ms = job->rule.retry_after_ms;
 		why_set(&req->why, result, "fault injected: %s", strerror(-result));
@@ -107,8 +114,9 @@ static void finish(struct job *job, int result)
 static void below_done(struct origin_req *req)
 {
 	struct job *job = req->layer[ORIGIN_LAYER_FAULT];
+	bool spoilt = job->rule.after || req->key_count < job->key_count;
 
-	finish(job, job->rule.after && req->result == 0 ? job->rule.error : req->result);
+	finish(job, spoilt && req->result == 0 ? job->rule.error : req->result);
 }
 
 static void pass_on(struct job *job)
@@ -137,6 +145,9 @@ static void pass_on(struct job *job)
 		req->list.entry = spoil_entry;
 		req->list.entry_arg = job;
 	}
+	if (req->op == ORIGIN_DELETE_MANY && rule->cut &&
+	    rule->cut_after < req->key_count)
+		req->key_count = rule->cut_after;
 	req->done = below_done;
 	origin_submit(job->fault->below, req);
 }
@@ -150,6 +161,8 @@ static void delay(void *arg)
 	while (!job->cancelled && clock_mono_ms() < until)
 		lock_wait(&job->fault->lock, &job->fault->cond, until);
 	lock_drop(&job->fault->lock);
+	if (job->before_us)
+		usleep((useconds_t)job->before_us);
 	pass_on(job);
 }
 
@@ -176,6 +189,7 @@ static void fault_submit(struct origin *o, struct origin_req *req)
 	struct fault *f = container_of(o, struct fault, origin);
 	struct job *job = calloc(1, sizeof(*job));
 	int chosen;
+	bool waits;
 
 	check(job);
 	*job = (struct job){.fault = f,
@@ -184,18 +198,24 @@ static void fault_submit(struct origin *o, struct origin_req *req)
 			    .sink = req->sink,
 			    .sink_arg = req->sink_arg,
 			    .entry = req->list.entry,
-			    .entry_arg = req->list.entry_arg};
+			    .entry_arg = req->list.entry_arg,
+			    .key_count = req->key_count};
 	lock_take(&f->lock);
 	chosen = choose_locked(f, req);
-	if (chosen >= 0) {
+	if (chosen >= 0)
 		job->rule = f->rules[chosen];
-		req->layer[ORIGIN_LAYER_FAULT] = job;
+	if (f->jitter_us) {
+		job->before_us = clock_random() % (f->jitter_us / 2 + 1);
+		job->after_us = clock_random() % (f->jitter_us / 2 + 1);
 	}
+	waits = job->rule.delay_ms || f->jitter_us;
+	if (chosen >= 0 || waits)
+		req->layer[ORIGIN_LAYER_FAULT] = job;
 	lock_drop(&f->lock);
-	if (chosen < 0) {
+	if (chosen < 0 && !waits) {
 		free(job);
 		origin_submit(f->below, req);
-	} else if (job->rule.delay_ms) {
+	} else if (waits) {
 		worker_submit(f->delays, delay, job);
 	} else {
 		pass_on(job);
@@ -282,6 +302,15 @@ void fault_clear(struct origin *o)
 	check(o->ops == &fault_ops);
 	lock_scope(&f->lock);
 	f->rule_count = 0;
+}
+
+void fault_set_jitter(struct origin *o, uint64_t max_us)
+{
+	struct fault *f = container_of(o, struct fault, origin);
+
+	check(o->ops == &fault_ops);
+	lock_scope(&f->lock);
+	f->jitter_us = max_us;
 }
 
 unsigned int fault_hits(struct origin *o, int rule)

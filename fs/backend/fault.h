@@ -18,7 +18,8 @@ struct fault_rule {
 	bool after;              /* only after the store has carried it out */
 	uint64_t retry_after_ms; /* goes with the error */
 	uint64_t delay_ms;       /* before anything else */
-	bool cut; /* GET, LIST: the error comes after so many bytes, entries */
+	bool cut; /* GET, LIST, DELETE_MANY: the error comes after so many bytes,
+		   * entries, keys */
 	uint64_t cut_after;
 	bool flip; /* GET: the lowest bit of byte flip_off is wrong */
 	uint64_t flip_off;
@@ -31,4 +32,7 @@ int fault_origin_new(struct origin *below, struct origin **out);
  * More than FAULT_RULE_MAX is an assertion. Returns the rule's number. */
 int fault_add(struct origin *o, const struct fault_rule *rule);
 void fault_clear(struct origin *o);
+/* From now on every request waits for a random time of up to so many µs, half of them before
+ * the store carries it out, half before the caller learns of that. */
+void fault_set_jitter(struct origin *o, uint64_t max_us);
 unsigned int fault_hits(struct origin *o, int rule); /* how often it was applied */

@@ -231,7 +231,7 @@ int file_origin_open(const char *root, bool read_only, struct origin **out,
 	list_init(&f->queue);
 	f->origin.ops = &file_ops;
 	f->origin.caps = ORIGIN_CAP_MULTI | ORIGIN_CAP_MULTI_COPY | ORIGIN_CAP_APPEND |
-			 ORIGIN_CAP_META;
+			 ORIGIN_CAP_META | ORIGIN_CAP_TREE;
 	f->read_only = read_only;
 	f->may_chown = geteuid() == 0;
 	r = open_root(f, root, why);

@@ -10,6 +10,7 @@
 #include "cache/origin_posix.h"
 #include "fs/backend/file_impl.h"
 #include "fs/base/cleanup.h"
+#include "fs/base/clock.h"
 #include "fs/base/crc.h"
 
 #ifndef AT_HANDLE_FID
@@ -42,7 +43,7 @@ bool file_is_shown(const struct stat *st)
 void file_attr_fill(int dir_fd, const char *name, const struct stat *st,
 		    struct origin_attr *attr)
 {
-	int64_t mtime_ns = st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec;
+	int64_t mtime_ns = clock_from_timespec(st->st_mtim);
 
 	*attr = (struct origin_attr){
 		.size = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size,
@@ -125,8 +126,7 @@ void file_posix_from_stat(const struct stat *st, struct file_posix *out)
 	out->attr.mode = st->st_mode;
 	out->attr.uid = st->st_uid;
 	out->attr.gid = st->st_gid;
-	out->attr.mtime_ns =
-		st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec;
+	out->attr.mtime_ns = clock_from_timespec(st->st_mtim);
 }
 
 int file_posix_apply(const struct file_origin *f, const struct file_posix *posix, int fd,
@@ -134,14 +134,10 @@ int file_posix_apply(const struct file_origin *f, const struct file_posix *posix
 {
 	const int flags = fd >= 0 ? AT_EMPTY_PATH : AT_SYMLINK_NOFOLLOW;
 	const int at = fd >= 0 ? fd : dir_fd;
-	int64_t s = posix->attr.mtime_ns / INT64_C(1000000000);
-	int64_t ns = posix->attr.mtime_ns % INT64_C(1000000000);
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
-				    {.tv_sec = s, .tv_nsec = ns}};
+				    clock_to_timespec(posix->attr.mtime_ns)};
 	int r = 0;
 
-	if (ns < 0)
-		times[1] = (struct timespec){.tv_sec = s - 1, .tv_nsec = ns + 1000000000};
 	/* The owner first: chown takes set-id bits away. */
 	if (posix->has_owner && f->may_chown)
 		r = fchownat(at, fd >= 0 ? "" : name, posix->attr.uid, posix->attr.gid,

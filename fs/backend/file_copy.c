@@ -180,12 +180,19 @@ int file_delete(struct file_origin *f, struct origin_req *req)
 
 int file_delete_many(struct file_origin *f, struct origin_req *req)
 {
-	int r = 0;
+	int first = 0;
 
-	for (size_t i = 0; i < req->key_count && r == 0; i++) {
-		r = file_interrupted(req);
-		if (r == 0)
-			r = delete_one(f, req, req->keys[i]);
+	/* One that cannot be deleted does not keep the others. */
+	for (size_t i = 0; i < req->key_count; i++) {
+		int r = file_interrupted(req);
+
+		if (r < 0)
+			return err_trace(r);
+		r = delete_one(f, req, req->keys[i]);
+		if (r == 0 && req->keys_gone)
+			req->keys_gone[i] = true;
+		if (first == 0)
+			first = r;
 	}
-	return err_trace(r);
+	return err_trace(first);
 }

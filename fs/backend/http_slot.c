@@ -145,6 +145,11 @@ static void set_constants(struct http_slot *slot)
 	CURL *e = slot->easy;
 
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/* A request that ends while its name is looked up leaves that to the thread that
+	 * does it: a resolver without an answer takes longer than any deadline. */
+	curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L);
+#endif
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);

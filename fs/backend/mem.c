@@ -19,6 +19,7 @@
 #include "fs/base/crc.h"
 #include "fs/base/list.h"
 #include "fs/base/lock.h"
+#include "fs/base/log.h"
 #include "fs/base/path.h"
 
 #define DELIVERY_MAX 65536 /* small enough that callers meet more than one piece */
@@ -198,8 +199,11 @@ static int do_delete(struct mem *m, struct origin_req *req)
 	lock_scope(&m->lock);
 	if (req->op == ORIGIN_DELETE)
 		mem_store_remove(&m->store, req->key);
-	for (size_t i = 0; req->op == ORIGIN_DELETE_MANY && i < req->key_count; i++)
+	for (size_t i = 0; req->op == ORIGIN_DELETE_MANY && i < req->key_count; i++) {
 		mem_store_remove(&m->store, req->keys[i]);
+		if (req->keys_gone)
+			req->keys_gone[i] = true;
+	}
 	return 0;
 }
 
@@ -330,9 +334,14 @@ static int execute(struct mem *m, struct origin_req *req)
 static void mem_submit(struct origin *o, struct origin_req *req)
 {
 	struct mem *m = container_of(o, struct mem, origin);
-	int r;
+	int r = origin_req_check(req, &req->why);
 
-	check(origin_req_check(req, &req->why) == 0);
+	if (r < 0)
+		log_error("a request against the contract key=%s size=%llu parts=%zu "
+			  "error=\"%s\"",
+			  req->key ? req->key : "", (unsigned long long)req->size,
+			  req->part_count, req->why.text);
+	check(r == 0);
 	r = execute(m, req);
 	lock_take(&m->lock);
 	m->stats.requests[req->op]++;

@@ -104,6 +104,7 @@ void mem_object_attr(const struct mem_object *object, bool want_meta,
 		.crc64 = object->crc64,
 		.has_crc64 = true,
 		.is_dir = n && object->key[n - 1] == '/',
+		.is_appendable = object->appendable,
 	};
 	snprintf(attr->etag, sizeof(attr->etag), "MEM%013" PRIX64, object->version);
 	for (size_t i = 0; want_meta && i < object->pair_count; i++)

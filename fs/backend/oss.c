@@ -16,6 +16,7 @@
 #include "fs/backend/oss_op.h"
 #include "fs/base/check.h"
 #include "fs/base/list.h"
+#include "fs/base/path.h"
 
 #define CONNECTIONS_MAX 32
 #define STALL_MS 30000
@@ -184,6 +185,10 @@ static int open_oss(struct oss *oss, const struct oss_config *config, struct cre
 	oss->origin.caps = ORIGIN_CAP_MULTI | ORIGIN_CAP_MULTI_COPY | ORIGIN_CAP_APPEND |
 			   ORIGIN_CAP_META | ORIGIN_CAP_CRC64;
 	oss->origin.part_size_min = PART_SIZE_MIN;
+	/* protocol.md §5.2 */
+	oss->origin.key_max = PATH_KEY_MAX - (uint32_t)strlen(oss->prefix);
+	oss->origin.key_is_utf8 = true;
+	oss->origin.key_not_first = *oss->prefix ? '\0' : '\\';
 	oss->v1 = config->signature == SIGNATURE_V1;
 	oss->read_only = config->read_only;
 	oss->stall_ms = http.stall_ms;

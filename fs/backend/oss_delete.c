@@ -20,6 +20,17 @@
 
 static const struct oss_verb one_verb;
 
+static const char *left_key(const struct oss_op *op, size_t i)
+{
+	return op->req->keys[op->remove.left[i]];
+}
+
+static void note_gone(struct oss_op *op, size_t i)
+{
+	if (op->req->keys_gone)
+		op->req->keys_gone[op->remove.left[i]] = true;
+}
+
 static int content_md5(struct oss_op *op)
 {
 	unsigned char digest[16];
@@ -38,8 +49,8 @@ static size_t batch_size(const struct oss_op *op)
 {
 	size_t bytes = 0, n = 0;
 
-	while (n < op->remove.count && oss_xml_keeps(op->remove.left[n])) {
-		bytes += 6 * strlen(op->remove.left[n]) + 64;
+	while (n < op->remove.count && oss_xml_keeps(left_key(op, n))) {
+		bytes += 6 * strlen(left_key(op, n)) + 64;
 		if (n && bytes > BODY_MAX)
 			break;
 		n++;
@@ -57,7 +68,7 @@ static int build_next(struct oss_op *op)
 	op->remove.batch = batch_size(op);
 	if (!op->remove.batch) {
 		op->verb = &one_verb;
-		oss_op_on_key(op, HTTP_DELETE, op->remove.left[op->remove.count - 1]);
+		oss_op_on_key(op, HTTP_DELETE, left_key(op, op->remove.count - 1));
 		return 0;
 	}
 	oss_op_on_bucket(op, HTTP_POST);
@@ -66,7 +77,7 @@ static int build_next(struct oss_op *op)
 	if (!keys)
 		return err_origin(-ENOMEM);
 	for (size_t i = 0; i < op->remove.batch; i++)
-		keys[i] = oss_op_whole_key(op, op->remove.left[i]);
+		keys[i] = oss_op_whole_key(op, left_key(op, i));
 	buf_reset(&op->payload);
 	oss_xml_write_delete(&op->payload, keys, op->remove.batch);
 	oss_op_send_xml(op);
@@ -85,8 +96,7 @@ static int build(struct oss_op *op)
 		return err_origin(-ENOMEM);
 	op->remove.count = req->key_count;
 	for (size_t i = 0, back = req->key_count; i < req->key_count; i++)
-		op->remove.left[oss_xml_keeps(req->keys[i]) ? front++ : --back] =
-			req->keys[i];
+		op->remove.left[oss_xml_keeps(req->keys[i]) ? front++ : --back] = i;
 	return err_trace(build_next(op));
 }
 
@@ -108,10 +118,15 @@ static int take_gone(struct oss_op *op, const struct oss_page *page, size_t *gon
 		if (page->items[i].key_len > skip)
 			listed[n++] = oss_page_text(page, page->items[i].key) + skip;
 	qsort(listed, n, sizeof(*listed), by_text);
-	for (size_t i = 0; i < op->remove.count; i++)
+	for (size_t i = 0; i < op->remove.count; i++) {
+		const char *key = left_key(op, i);
+
 		if (i >= op->remove.batch ||
-		    !bsearch(&op->remove.left[i], listed, n, sizeof(*listed), by_text))
+		    !bsearch(&key, listed, n, sizeof(*listed), by_text))
 			op->remove.left[kept++] = op->remove.left[i];
+		else
+			note_gone(op, i);
+	}
 	*gone = op->remove.count - kept;
 	op->remove.count = kept;
 	return 0;
@@ -153,7 +168,7 @@ const struct oss_verb oss_verb_delete_many = {.build = build, .finish = finish};
 
 static int finish_one(struct oss_op *op)
 {
-	op->remove.count--;
+	note_gone(op, --op->remove.count);
 	op->verb = &oss_verb_delete_many;
 	return go_on(op);
 }

@@ -116,7 +116,7 @@ struct oss_op {
 		unsigned int pages; /* without progress */
 	} page;
 	struct {
-		const char **left; /* keys not gone yet */
+		size_t *left; /* places in req->keys of what is not gone yet */
 		size_t count, batch;
 		unsigned int rounds; /* without progress */
 	} remove;

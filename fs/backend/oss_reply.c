@@ -62,6 +62,11 @@ static void take_position(struct oss_reply *reply, const char *s, size_t n)
 	reply->has_next_position = oss_number_parse(s, n, &reply->next_position) == 0;
 }
 
+static void take_type(struct oss_reply *reply, const char *s, size_t n)
+{
+	reply->appendable = n == strlen("Appendable") && memcmp(s, "Appendable", n) == 0;
+}
+
 static void take_retry_after(struct oss_reply *reply, const char *s, size_t n)
 {
 	uint64_t seconds;
@@ -128,6 +133,7 @@ static const struct {
 	HEADER("x-oss-ec", take_ec),
 	HEADER("x-oss-err", take_error),
 	HEADER("x-oss-next-append-position", take_position),
+	HEADER("x-oss-object-type", take_type),
 	HEADER("Retry-After", take_retry_after),
 #undef HEADER
 };
@@ -160,6 +166,7 @@ void oss_reply_attr(const struct oss_reply *reply, const char *key, uint64_t siz
 		.crc64 = reply->crc64,
 		.has_crc64 = reply->has_crc64,
 		.is_dir = n && key[n - 1] == '/',
+		.is_appendable = reply->appendable,
 	};
 	memcpy(attr->etag, reply->etag, sizeof(attr->etag));
 }

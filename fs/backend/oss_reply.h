@@ -23,6 +23,7 @@ struct oss_reply {
 	struct oss_range range;
 	struct oss_posix posix;
 	bool has_length, has_crc64, has_next_position, has_range;
+	bool appendable;  /* the object is one that can be appended to */
 	struct buf error; /* XML from x-oss-err, decoded */
 };
 

@@ -266,10 +266,12 @@ static bool take_number(const char *value, size_t n, int base, uint32_t *out)
 
 static bool take_seconds(const char *value, size_t n, int64_t *ns)
 {
+	const bool negative = n > 0 && *value == '-';
 	const char *end = value + n, *dot = memchr(value, '.', n);
 	uint64_t s = 0;
 	int64_t fraction = 0;
 
+	value += negative;
 	if (oss_number_parse(value, (size_t)((dot ? dot : end) - value), &s) < 0 ||
 	    s > INT64_MAX / NS_PER_S - 1)
 		return false;
@@ -278,6 +280,8 @@ static bool take_seconds(const char *value, size_t n, int64_t *ns)
 	if (dot && dot != end)
 		return false;
 	*ns = (int64_t)s * NS_PER_S + fraction;
+	if (negative) /* before 1970 */
+		*ns = -*ns;
 	return true;
 }
 

@@ -7,6 +7,8 @@
 
 #include "fs/base/check.h"
 
+#define NS_PER_S INT64_C(1000000000)
+
 static uint64_t real_mono_ns(void)
 {
 	struct timespec t;
@@ -21,6 +23,28 @@ static int64_t real_real_ns(void)
 
 	clock_gettime(CLOCK_REALTIME, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t clock_from_timespec(struct timespec t)
+{
+	const int64_t limit = INT64_MAX / NS_PER_S - 1;
+
+	if (t.tv_sec > limit)
+		return limit * NS_PER_S;
+	if (t.tv_sec < -limit)
+		return -limit * NS_PER_S;
+	return t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+struct timespec clock_to_timespec(int64_t ns)
+{
+	struct timespec t = {.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
+
+	if (t.tv_nsec < 0) {
+		t.tv_sec--;
+		t.tv_nsec += NS_PER_S;
+	}
+	return t;
 }
 
 static uint64_t real_random(void)

@@ -25,7 +25,7 @@ static uint64_t multiply(uint64_t a, uint64_t b)
 	return product;
 }
 
-uint64_t crc64_combine(uint64_t crc_a, uint64_t crc_b, uint64_t len_b)
+uint64_t crc64_zeros(uint64_t len_b)
 {
 	uint64_t power = 1ull << 55; /* x^8: one byte of zeros */
 	uint64_t shift = 1ull << 63; /* x^0 */
@@ -35,7 +35,17 @@ uint64_t crc64_combine(uint64_t crc_a, uint64_t crc_b, uint64_t len_b)
 			shift = multiply(shift, power);
 		power = multiply(power, power);
 	}
-	return multiply(shift, crc_a) ^ crc_b;
+	return shift;
+}
+
+uint64_t crc64_append(uint64_t crc_a, uint64_t crc_b, uint64_t zeros)
+{
+	return multiply(zeros, crc_a) ^ crc_b;
+}
+
+uint64_t crc64_combine(uint64_t crc_a, uint64_t crc_b, uint64_t len_b)
+{
+	return crc64_append(crc_a, crc_b, crc64_zeros(len_b));
 }
 
 uint32_t crc32c(uint32_t crc, const void *p, size_t n)

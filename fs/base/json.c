@@ -5,33 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Length of the well-formed UTF-8 sequence at s (RFC 3629), 0 when there is none. */
-static int utf8_length(const unsigned char *s)
-{
-	static const struct {
-		unsigned char first_min, first_max, second_min, second_max;
-		int n;
-	} forms[] = {
-		{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-		{0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
-		{0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-		{0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-	};
-
-	if (*s < 0x80)
-		return 1;
-	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
-		if (s[0] < forms[i].first_min || s[0] > forms[i].first_max)
-			continue;
-		if (s[1] < forms[i].second_min || s[1] > forms[i].second_max)
-			return 0;
-		for (int k = 2; k < forms[i].n; k++)
-			if ((s[k] & 0xc0) != 0x80)
-				return 0;
-		return forms[i].n;
-	}
-	return 0;
-}
+#include "fs/base/utf8.h"
 
 static void put_quoted(struct buf *b, const char *value)
 {
@@ -39,7 +13,7 @@ static void put_quoted(struct buf *b, const char *value)
 
 	buf_putc(b, '"');
 	while (*s) {
-		int n = utf8_length(s);
+		size_t n = utf8_decode((const char *)s, SIZE_MAX, NULL);
 
 		if (*s == '"' || *s == '\\')
 			buf_printf(b, "\\%c", *s);
@@ -48,7 +22,7 @@ static void put_quoted(struct buf *b, const char *value)
 		else if (n == 0)
 			buf_puts(b, "\xef\xbf\xbd");
 		else
-			buf_append(b, s, (size_t)n);
+			buf_append(b, s, n);
 		s += n ? n : 1;
 	}
 	buf_putc(b, '"');

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fs/base/utf8.h"
+
 #define LINE_MAX_BYTES 2048
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -25,6 +27,8 @@ static const char *log_program = "sluice";
 static atomic_int log_fd = STDERR_FILENO;
 static atomic_int log_level_max = LOG_WARN;
 static atomic_uint log_areas;
+static log_tend_fn log_tend;
+static _Atomic time_t log_tended;
 
 void log_init(const char *program)
 {
@@ -34,6 +38,11 @@ void log_init(const char *program)
 void log_set_level(enum log_level level)
 {
 	atomic_store(&log_level_max, (int)level);
+}
+
+void log_set_tend(log_tend_fn tend)
+{
+	log_tend = tend;
 }
 
 void log_set_fd(int fd)
@@ -70,32 +79,15 @@ bool log_debug_on(enum log_area area)
 	return atomic_load_explicit(&log_areas, memory_order_relaxed) & (1u << area);
 }
 
-/* Length of the visible UTF-8 sequence at `s`, 0 when it is none. C1 controls and the
+/* Length of the visible character at `s`, 0 when it is none. C1 controls and the
  * bidirectional overrides (U+202A..E, U+2066..9) count as invisible. */
-static int utf8_visible(const unsigned char *s)
+static size_t visible(const char *s)
 {
 	uint32_t c;
-	int n;
+	size_t n = utf8_decode(s, SIZE_MAX, &c);
 
-	if (s[0] >= 0xc2 && s[0] <= 0xdf)
-		n = 2;
-	else if ((s[0] & 0xf0) == 0xe0)
-		n = 3;
-	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-		n = 4;
-	else
-		return 0;
-	c = s[0] & (0xff >> (n + 1));
-	for (int i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (s[i] & 0x3f);
-	}
-	if ((n == 3 && c < 0x800) || (n == 4 && (c < 0x10000 || c > 0x10ffff)))
-		return 0;
-	if (c < 0xa0 || (c >= 0xd800 && c <= 0xdfff))
-		return 0;
-	if ((c >= 0x200b && c <= 0x200f) || (c >= 0x202a && c <= 0x202e) ||
+	if (n == 0 || c < 0x20 || (c >= 0x7f && c < 0xa0) ||
+	    (c >= 0x200b && c <= 0x200f) || (c >= 0x202a && c <= 0x202e) ||
 	    (c >= 0x2066 && c <= 0x2069) || c == 0xfeff)
 		return 0;
 	return n;
@@ -103,20 +95,20 @@ static int utf8_visible(const unsigned char *s)
 
 char *log_escape(char *out, unsigned long out_size, const char *in)
 {
-	const unsigned char *s = (const unsigned char *)in;
 	size_t at = 0;
 
-	while (*s) {
-		int n = *s >= 0x20 && *s < 0x7f ? 1 : utf8_visible(s);
+	while (*in) {
+		size_t n = visible(in);
 
-		if (at + (n ? (size_t)n : 4) >= out_size)
+		if (at + (n ? n : 4) >= out_size)
 			break;
 		if (n) {
-			memcpy(out + at, s, (size_t)n);
-			at += (size_t)n;
-			s += n;
+			memcpy(out + at, in, n);
+			at += n;
+			in += n;
 		} else {
-			at += (size_t)snprintf(out + at, 5, "\\x%02x", *s++);
+			at += (size_t)snprintf(out + at, 5, "\\x%02x",
+					       (unsigned char)*in++);
 		}
 	}
 	if (out_size)
@@ -140,6 +132,9 @@ static void emit(const char *level, const char *area, const char *format, va_lis
 	log_escape(line + n, sizeof(line) - (size_t)n - 1, text);
 	n = (int)strlen(line);
 	line[n++] = '\n';
+	/* What it logs itself is of the same second, or comes here once more. */
+	if (log_tend && atomic_exchange(&log_tended, now.tv_sec) != now.tv_sec)
+		log_tend();
 	/* One write per line: lines of several threads do not mix. A log that cannot
 	 * be written has nowhere to be reported. */
 	if (write(atomic_load(&log_fd), line, (size_t)n) < 0)

@@ -45,6 +45,11 @@ void log_set_level(enum log_level level);
 /* From now on to this descriptor instead of stderr (borrowed). */
 void log_set_fd(int fd);
 
+/* Called before a line is written, at most once a second: to look after the file that the
+ * descriptor leads to. Before any thread starts. */
+typedef void (*log_tend_fn)(void);
+void log_set_tend(log_tend_fn tend);
+
 /* Comma-separated area names, or "all". -EINVAL names no area. */
 int log_set_debug(const char *areas);
 bool log_debug_on(enum log_area area);

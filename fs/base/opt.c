@@ -9,6 +9,9 @@
 #include "fs/base/check.h"
 #include "fs/base/err.h"
 #include "fs/base/exit.h"
+#include "fs/base/log.h"
+#include "fs/base/opt_completion.h"
+#include "fs/base/standard.h"
 #include "fs/base/suggest.h"
 #include "fs/base/units.h"
 
@@ -275,7 +278,7 @@ void opt_print_help(FILE *out, const struct program *program,
 			program->commands[i]->summary);
 	fprintf(out,
 		"\n\"%s COMMAND --help\" shows examples and options; "
-		"\"%s completion bash\" prints a completion script.\n",
+		"\"%s completion bash\", zsh or fish prints a completion script.\n",
 		program->name, program->name);
 }
 
@@ -296,34 +299,6 @@ void opt_print_man(FILE *out, const struct program *program)
 		}
 		fprintf(out, ".El\n");
 	}
-}
-
-static void print_completion(FILE *out, const struct program *p)
-{
-	fprintf(out, "_%s()\n{\n\tlocal words=\"\"\n\tcase \"${COMP_WORDS[1]}\" in\n",
-		p->name);
-	for (int i = 0; p->commands[i]; i++) {
-		const struct command *c = p->commands[i];
-
-		if (!*c->name)
-			fprintf(out, "\t*) words=\"");
-		else
-			fprintf(out, "\t%s) words=\"", c->name);
-		for (const struct opt_spec *s = c->options; s && s->name; s++)
-			fprintf(out, "--%s ", s->name);
-		fprintf(out, "--help\" ;;\n");
-	}
-	fprintf(out, "\tesac\n");
-	if (*p->commands[0]->name) {
-		fprintf(out, "\t[ \"$COMP_CWORD\" -eq 1 ] && words=\"");
-		for (int i = 0; p->commands[i]; i++)
-			fprintf(out, "%s ", p->commands[i]->name);
-		fprintf(out, "\"\n");
-	}
-	fprintf(out,
-		"\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- "
-		"\"${COMP_WORDS[COMP_CWORD]}\")\n}\ncomplete -o default -F _%s %s\n",
-		p->name, p->name);
 }
 
 static int run_command(const struct program *p, const struct command *c, int argc,
@@ -351,8 +326,11 @@ static int run_command(const struct program *p, const struct command *c, int arg
 			    argv[c->args_max], p->name, *c->name ? " " : "", c->name,
 			    c->args);
 	if (r < 0) {
-		fprintf(stderr, "%s: %s (%s%s%s --help shows how)\n", p->name, why.text,
-			p->name, *c->name ? " " : "", c->name);
+		char text[1024];
+
+		fprintf(stderr, "%s: %s (%s%s%s --help shows how)\n", p->name,
+			log_escape(text, sizeof(text), why.text), p->name,
+			*c->name ? " " : "", c->name);
 		free(options);
 		return EXIT_USAGE;
 	}
@@ -365,17 +343,18 @@ static int unknown_command(const struct program *p, const char *word)
 {
 	size_t count = 0;
 	const char *names[64], *near;
+	char shown[256];
 
 	for (; count < 64 && p->commands[count]; count++)
 		names[count] = p->commands[count]->name;
 	near = suggest_nearest(word, names, count, sizeof(*names));
 	fprintf(stderr, "%s: unknown command \"%s\"%s%s%s; see %s --help\n", p->name,
-		word, near ? ", did you mean \"" : "", near ? near : "",
-		near ? "\"?" : "", p->name);
+		log_escape(shown, sizeof(shown), word), near ? ", did you mean \"" : "",
+		near ? near : "", near ? "\"?" : "", p->name);
 	return EXIT_USAGE;
 }
 
-int opt_main(const struct program *p, int argc, char **argv)
+static int run_program(const struct program *p, int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : "";
 	bool single = !*p->commands[0]->name;
@@ -384,9 +363,12 @@ int opt_main(const struct program *p, int argc, char **argv)
 		printf("%s %s\n", p->name, p->version);
 		return EXIT_OK;
 	}
-	if (!strcmp(word, "completion") && argc == 3 && !strcmp(argv[2], "bash")) {
-		print_completion(stdout, p);
-		return EXIT_OK;
+	if (!strcmp(word, "completion") && argc == 3) {
+		if (opt_print_completion(stdout, p, argv[2]))
+			return EXIT_OK;
+		fprintf(stderr, "%s: there is a completion for bash, zsh and fish\n",
+			p->name);
+		return EXIT_USAGE;
 	}
 	if (!strcmp(word, "man-options")) { /* for the build: not shown in --help */
 		opt_print_man(stdout, p);
@@ -403,4 +385,9 @@ int opt_main(const struct program *p, int argc, char **argv)
 		if (!strcmp(p->commands[i]->name, word))
 			return run_command(p, p->commands[i], argc - 2, argv + 2);
 	return unknown_command(p, word);
+}
+
+int opt_main(const struct program *p, int argc, char **argv)
+{
+	return standard_close(p->name, run_program(p, argc, argv));
 }

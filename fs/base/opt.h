@@ -71,8 +71,8 @@ int opt_parse(const struct opt_spec *specs, void *options, int *argc, char **arg
 int opt_set(const struct opt_spec *specs, void *options, const char *name,
 	    const char *value, struct why *why);
 
-/* Finds the command, answers --help, --version and "completion bash", parses, runs.
- * Returns the exit code for main(). */
+/* Finds the command, answers --help, --version and "completion SHELL", parses, runs.
+ * Returns the exit code for main(), which then returns: stdout is closed, and was checked. */
 int opt_main(const struct program *program, int argc, char **argv);
 
 /* The tables as text. */

@@ -43,7 +43,7 @@ ahead=$("$bin/sluice" status "$T/in" --json | jq .input.detail.ahead.files_read)
 # A third of a directory in random order.
 ls "$T/in/random" >/dev/null
 bytes=$(sent)
-shuf --random-source=<(yes) "$T/names" | head -n 100 | while read -r i; do
+shuf --random-source=<(yes) -n 100 "$T/names" | while read -r i; do
 	cmp "$T/in/random/$i" "$T/oss/bucket/random/$i" || exit 1
 done || fail "wrong bytes"
 sleep 0.3 # for what would be fetched without a reader

@@ -55,7 +55,7 @@ grep -q 'job 1' "$T/err" || fail "nothing said: $(cat "$T/err")"
 is_done() { [ "$(job .state)" = 'done' ]; }
 eventually 30 is_done
 [ "$(job .files_fetched)" -eq 121 ] || fail "in the background: $(job '')"
-"$bin/sluice" status "$T/in" | grep -q 'warm *job 1 done: 122' || fail "status is silent"
+grep -q 'warm *job 1 done: 122' < <("$bin/sluice" status "$T/in") || fail "status is silent"
 (cd "$T/in/big" && expect_rc 0 warm one --wait)
 same_without_gets
 

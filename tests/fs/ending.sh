@@ -34,8 +34,57 @@ umount "$T/mnt"
 eventually 30 gone "$pid"
 cmp "$T/data" "$S/umount8"
 
-# SIGTERM drains and ends, also when a file is open.
+# Another mount name space has a copy: what was written is stored, it says who has it, and
+# serves on there until that is gone.
+copy() {
+	"$top/tests/apart.sh" "$T" sleep 60 &
+	holder=$!
+	eventually 30 has_copy
+}
+has_copy() { [ "$(cat "/proc/$holder/comm")" = sleep ]; }
 start
+copy
+cp "$T/data" "$T/mnt/copied"
+expect_rc 0 timeout 20 "$bin/sluice" umount "$T/mnt" --json
+grep -q "elsewhere.*$holder sleep.*$pid" "$T/err" || fail "$(cat "$T/err")"
+jq -e '.status == "stored"' "$T/out" >/dev/null || fail "$(cat "$T/out")"
+mountpoint -q "$T/mnt" && fail "still mounted here"
+cmp "$T/data" "$S/copied"
+nsenter --mount --target "$holder" cp "$T/data" "$T/mnt/from-there"
+expect_rc 0 timeout 20 "$bin/sluice" umount "$T/mnt"
+cmp "$T/data" "$S/from-there"
+nsenter --mount --target "$holder" cp "$T/data" "$T/mnt/last"
+kill "$holder"
+eventually 30 gone "$pid"
+cmp "$T/data" "$S/last"
+
+# So it is with another mount point, also where the daemon has been replaced.
+start
+kill_daemon
+pid=$(json .pid)
+mkdir "$T/bind"
+mount --bind "$T/mnt" "$T/bind"
+expect_rc 0 timeout 20 "$bin/sluice" umount "$T/mnt"
+grep -q "elsewhere.*$T/bind.*$pid" "$T/err" || fail "$(cat "$T/err")"
+[ -e "$T/bind/last" ] || fail "not served any more"
+umount "$T/bind"
+eventually 30 gone "$pid"
+
+# SIGTERM ends it there, too.
+for restart in auto off; do
+	start --restart $restart
+	copy
+	cp "$T/data" "$T/mnt/copy-$restart"
+	kill -TERM "$pid"
+	eventually 30 gone "$pid"
+	kill "$holder"
+	cmp "$T/data" "$S/copy-$restart"
+done
+
+# SIGTERM drains and ends, also when a file is open, and after any other signal.
+start
+kill -USR1 "$pid"
+kill -USR1 "$(json .restart.holder)"
 sleep 60 >"$T/mnt/open" &
 holder=$!
 eventually 30 test -e "$T/mnt/open"
@@ -72,7 +121,7 @@ cmp "$T/data" "$S/pending"
 # A process that hangs: its readers wait; --force frees them.
 start --passthrough off
 cp "$T/data" "$T/mnt/hung"
-kill -STOP "$pid"
+hang "$pid"
 cat "$T/mnt/old/nothing" >/dev/null 2>&1 &
 reader=$!
 sleep 0.2

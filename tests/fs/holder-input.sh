@@ -34,22 +34,12 @@ eventually 30 gone "$holder"
 
 # under_work KILLS OPTION…: a job reads, the daemon is killed so often.
 under_work() {
-	local kills=$1 work
+	local kills=$1
 	shift
 	rm -f "$T/stop"
 	SLUICE_RESTART_MAX=200 start "$@"
 	"$here/holder_read.py" "$T/mnt" "$S" "$seed" 3 "$T/stop" >"$T/work.txt" 2>&1 &
-	work=$!
-	for _ in $(seq "$kills"); do
-		sleep "0.$((RANDOM % 5))"
-		kill_daemon
-		[ ! -e "$T/stop" ] || break
-	done
-	sleep 0.3
-	touch "$T/stop"
-	eventually 120 dead "$work"
-	wait "$work" || fail "the job saw it: $(cat "$T/work.txt")"
-	[ "$(json .restart.count)" -ge "$kills" ] || fail "not killed: $(json .restart)"
+	kill_under $! "$kills"
 	expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
 	eventually 30 gone "$holder"
 	cat "$T/work.txt"
@@ -57,6 +47,18 @@ under_work() {
 under_work 6
 under_work 4 --immutable
 under_work 4 --passthrough off
+under_work 4 --profile small
+
+# The kernel goes on without opens; the next daemon learns of it by the first read.
+start --immutable
+cat "$T"/mnt/f* "$T"/mnt/one/f* >/dev/null
+json .fuse.without_open >/dev/null || fail "opens are sent: $(json .fuse)"
+kill_daemon
+cat "$T"/mnt/three/f* >/dev/null
+json '.fuse.without_open and .fuse.requests.open == 0' >/dev/null ||
+	fail "the next daemon does not know: $(json .fuse)"
+expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
+eventually 30 gone "$holder"
 
 # In the middle of a read that waits for the store.
 start --passthrough off
@@ -74,7 +76,7 @@ cp "$S/three/large" "$T/old"
 exec 7<"$T/mnt/three/large"
 dd bs=1000 count=1 status=none <&7 >/dev/null
 pid=$(json .pid)
-kill -STOP "$holder"
+hang "$holder"
 kill -9 "$pid"
 head -c 12000000 /dev/urandom >"$T/other"
 (umask 022 && cp "$T/other" "$S/three/large.new" && mv "$S/three/large.new" "$S/three/large")

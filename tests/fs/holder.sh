@@ -30,27 +30,17 @@ eventually 30 gone "$holder"
 
 # under_work NAME KILLS OPTION…: a job runs, the daemon is killed so often.
 under_work() {
-	local name=$1 kills=$2 work
+	local name=$1 kills=$2
 	shift 2
 	rm -f "$T/stop"
 	SLUICE_RESTART_MAX=200 start "$@"
 	mkdir "$T/mnt/$name"
 	"$here/holder_work.py" "$T/mnt/$name" "$T/manifest" "$seed" 3 "$T/stop" \
 		>"$T/work.txt" 2>&1 &
-	work=$!
-	for _ in $(seq "$kills"); do
-		sleep "0.$((RANDOM % 5))"
-		kill_daemon
-		[ ! -e "$T/stop" ] || break
-	done
-	sleep 0.3
-	touch "$T/stop"
-	eventually 120 dead "$work"
-	wait "$work" || fail "the job saw it: $(cat "$T/work.txt")"
-	[ "$(json .restart.count)" -ge "$kills" ] || fail "not killed: $(json .restart)"
+	kill_under $! "$kills"
 	expect_rc 0 timeout 120 "$bin/sluice" umount "$T/mnt"
 	eventually 30 gone "$holder"
-	"$here/holder_work.py" --check "$T/manifest" "$S/$name" || fail "the store lacks something"
+	"$here/holder_job.py" "$T/manifest" "$S/$name" || fail "the store lacks something"
 	cat "$T/work.txt"
 }
 under_work passed-through "${KILLS:-3}"
@@ -84,6 +74,93 @@ store_back
 eventually 60 gone "$holder"
 [ "$(paste -sd, "$S/moved/log")" = first,second ] || fail "the store has something else"
 
+# Other ways to die: by its own fault, by abort(), for want of memory.
+start --passthrough off
+exec 7>"$T/mnt/ways"
+for signal in SEGV ABRT BUS; do
+	pid=$(json .pid)
+	kill -"$signal" "$pid"
+	echo "$signal" >&7
+	eventually 30 serves_anew "$pid"
+done
+memory=/sys/fs/cgroup/memory limit=memory.limit_in_bytes
+[ -d "$memory" ] || memory=/sys/fs/cgroup limit=memory.max
+group=$memory/sluice-test-$$
+ungroup() { for _ in $(seq 50); do rmdir "$group" && break; sleep 0.1; done 2>/dev/null; }
+if mkdir "$group" 2>/dev/null && echo 100K >"$group/$limit"; then
+	defer ungroup
+	pid=$(json .pid)
+	head -c 20000000 /dev/urandom >"$T/large"
+	writers=()
+	echo "$pid" >"$group/cgroup.procs"
+	for i in 1 2 3 4; do
+		dd if="$T/large" of="$T/mnt/large$i" bs=1M status=none &
+		writers+=($!)
+	done
+	eventually 60 serves_anew "$pid"
+	for writer in "${writers[@]}"; do wait "$writer" || fail "a writer saw it"; done
+	grep -q "oom_kill [1-9]" "$group"/memory.{oom_control,events} 2>/dev/null || fail "not killed for memory"
+	for i in 1 2 3 4; do cmp "$T/large" "$T/mnt/large$i"; done
+else
+	echo "no memory cgroup: not killed for memory"
+fi
+exec 7>&-
+[ "$(paste -sd, "$T/mnt/ways")" = SEGV,ABRT,BUS ] || fail "$(cat "$T/mnt/ways")"
+expect_rc 0 timeout 120 "$bin/sluice" umount "$T/mnt"
+eventually 30 gone "$holder"
+[ "$(paste -sd, "$S/ways")" = SEGV,ABRT,BUS ] || fail "$(cat "$S/ways")"
+
+# A listing goes on where it was, though names came and went.
+start
+mkdir "$T/mnt/many"
+(cd "$T/mnt/many" && for i in $(seq 1500); do : >"name-of-some-length-$i"; done)
+cat >"$T/list.py" <<'END'
+import os, sys, time
+top, flags = sys.argv[1], sys.argv[2]
+stay = {f"name-of-some-length-{i}" for i in range(500, 1501)}
+listing = os.scandir(top)
+seen = [next(listing).name for _ in range(5)]
+open(f"{flags}/begun", "w").close()
+while not os.path.exists(f"{flags}/go-on"):
+    time.sleep(0.01)
+seen += [e.name for e in listing]
+for name in stay:
+    if seen.count(name) != 1:
+        sys.exit(f"{name}: {seen.count(name)} times")
+END
+python3 "$T/list.py" "$T/mnt/many" "$T" &
+list=$!
+eventually 30 test -e "$T/begun"
+kill_daemon
+(cd "$T/mnt/many" && for i in $(seq 499); do rm "name-of-some-length-$i"; : >"another-name-$i"; done)
+touch "$T/go-on"
+wait "$list" || fail "a listing lacks names, or has some twice"
+expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
+eventually 30 gone "$holder"
+
+# The receipt names what every daemon of the mount brought to the store, and nothing else.
+start
+stored() { [ "$(json .output.files_pending)" = 0 ]; }
+for name in one two three; do
+	echo $name >"$T/mnt/$name"
+	eventually 60 stored
+	kill_daemon
+done
+mv "$T/mnt/two" "$T/mnt/second"
+echo 1 >"$T/mnt/one"
+rm "$T/mnt/three"
+eventually 60 stored
+kill_daemon
+"$bin/sluice" flush "$T/mnt" --json >"$T/receipt"
+jq -e '[.files[].key] | contains(["one", "second"]) and
+	(contains(["two"]) or contains(["three"]) | not)' "$T/receipt" >/dev/null ||
+	fail "the receipt: $(cat "$T/receipt")"
+jq -e '.status == "stored" and .files_stored >= 4 and .files_left_out == 0 and
+	([.files[] | select(.key == "one")] | length == 1 and .[0].size == 2)' "$T/receipt" >/dev/null ||
+	fail "the receipt: $(cat "$T/receipt")"
+expect_rc 0 timeout 60 "$bin/sluice" umount "$T/mnt"
+eventually 30 gone "$holder"
+
 # The holder dies: the daemon serves on, alone, and ends as ever.
 start
 kill -9 "$holder"
@@ -95,7 +172,7 @@ eventually 30 gone "$pid"
 
 # By force: nobody starts another one.
 start
-kill -STOP "$pid"
+hang "$pid"
 expect_rc 75 timeout 30 "$bin/sluice" umount --force "$T/mnt"
 eventually 30 dead "$holder"
 dead "$pid" || fail "its daemon lives"

@@ -9,11 +9,10 @@ import mmap
 import os
 import random
 import sys
-import threading
-import traceback
+
+from holder_job import Worker, end, run
 
 mount, truth, seed, threads, stop = sys.argv[1:6]
-failures = []
 rounds = [0]
 names = []
 for top, dirs, files in os.walk(truth):
@@ -50,9 +49,9 @@ class Held:
             expect(m[at:at + 5000], self.data[at:at + 5000], f"{self.name} mapped")
 
 
-class Worker(threading.Thread):
+class Reader(Worker):
     def __init__(self, i):
-        super().__init__()
+        super().__init__(stop)
         self.rng = random.Random(int(seed) * 1000 + i)
 
     def step(self, held):
@@ -75,26 +74,18 @@ class Worker(threading.Thread):
             where = rng.choice(list(listings))
             expect(sorted(os.listdir(f"{mount}/{where}")), listings[where], where)
 
-    def run(self):
+    def work(self):
         held = []
         try:
-            while not os.path.exists(stop):
+            while not self.stopped():
                 self.step(held)
                 rounds[0] += 1
             for h in held:
                 expect(os.pread(h.fd, len(h.data) + 1, 0), h.data, h.name)
-        except BaseException:
-            failures.append(traceback.format_exc())
-            open(stop, "w").close()
-        for h in held:
-            os.close(h.fd)
+        finally:
+            for h in held:
+                os.close(h.fd)
 
 
-workers = [Worker(i) for i in range(int(threads))]
-for w in workers:
-    w.start()
-for w in workers:
-    w.join()
-print(f"{rounds[0]} rounds")
-if failures:
-    sys.exit("\n".join(failures))
+run([Reader(i) for i in range(int(threads))])
+end(f"{rounds[0]} rounds")

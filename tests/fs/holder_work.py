@@ -3,41 +3,16 @@
 """A job that must not notice that the mount's daemon dies.
 
 holder_work.py MOUNT MANIFEST SEED THREADS STOP: works below MOUNT until the file STOP is
-there, then writes what must be in the store to MANIFEST (crc32, size, path). Every error and
-every byte that reads back wrong ends it with status 1.
-holder_work.py --check MANIFEST STORE: compares the folder of the store with it.
+there, then writes what must be in the store to MANIFEST. Every error and every byte that reads
+back wrong ends it with status 1.
 """
 import os
 import random
 import sys
-import threading
-import traceback
-import zlib
 
+from holder_job import Worker, end, run, write_manifest
 
-
-def check_store(manifest_path, store):
-    bad = 0
-    with open(manifest_path, encoding="utf-8") as lines:
-        for line in lines:
-            crc, size, path = line.rstrip("\n").split(" ", 2)
-            try:
-                with open(f"{store}/{path}", "rb") as f:
-                    data = f.read()
-            except OSError as e:
-                print(f"{path}: {e}")
-                bad += 1
-                continue
-            if len(data) != int(size) or zlib.crc32(data) != int(crc, 16):
-                print(f"{path}: {len(data)} bytes in the store, {size} written")
-                bad += 1
-    return bad
-
-
-if sys.argv[1] == "--check":
-    sys.exit(check_store(*sys.argv[2:4]) != 0)
 mount, manifest, seed, threads, stop = sys.argv[1:6]
-failures = []
 expected = {}
 rounds = [0]
 
@@ -66,9 +41,9 @@ def check_file(path, data):
         raise AssertionError(f"{path}: {len(got)} bytes read, {len(data)} written")
 
 
-class Worker(threading.Thread):
+class Writer(Worker):
     def __init__(self, i):
-        super().__init__()
+        super().__init__(stop)
         self.rng = random.Random(int(seed) * 1000 + i)
         self.dir = f"{mount}/w{i}"
         self.mine = {}
@@ -111,54 +86,42 @@ class Worker(threading.Thread):
             path = rng.choice(list(self.mine))
             check_file(path, self.mine[path])
 
-    def run(self):
-        try:
-            os.mkdir(self.dir)
-            dirs = [self.dir]
-            log = os.open(f"{self.dir}/log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-            held = os.open(f"{self.dir}/held", os.O_CREAT | os.O_RDWR)
-            gone = os.open(f"{self.dir}/gone", os.O_CREAT | os.O_RDWR)
-            os.unlink(f"{self.dir}/gone")
-            lines, image = b"", bytearray(200000)
-            while not os.path.exists(stop):
-                self.step(dirs)
-                line = f"{len(lines)} line\n".encode()
-                if os.write(log, line) != len(line):
-                    raise AssertionError("a short append")
-                lines += line
-                at, piece = self.rng.randrange(190000), self.rng.randbytes(5000)
-                os.pwrite(held, piece, at)
-                os.pwrite(gone, piece, at)
-                image[at:at + 5000] = piece
-                for fd in (held, gone):
-                    got = os.pread(fd, 5000, at)
-                    if got != piece:
-                        raise AssertionError("a piece reads back wrong")
-                rounds[0] += 1
-            size = os.fstat(held).st_size
+    def work(self):
+        os.mkdir(self.dir)
+        dirs = [self.dir]
+        log = os.open(f"{self.dir}/log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        held = os.open(f"{self.dir}/held", os.O_CREAT | os.O_RDWR)
+        gone = os.open(f"{self.dir}/gone", os.O_CREAT | os.O_RDWR)
+        os.unlink(f"{self.dir}/gone")
+        lines, image = b"", bytearray(200000)
+        while not self.stopped():
+            self.step(dirs)
+            line = f"{len(lines)} line\n".encode()
+            if os.write(log, line) != len(line):
+                raise AssertionError("a short append")
+            lines += line
+            at, piece = self.rng.randrange(190000), self.rng.randbytes(5000)
+            os.pwrite(held, piece, at)
+            os.pwrite(gone, piece, at)
+            image[at:at + 5000] = piece
             for fd in (held, gone):
-                if os.pread(fd, 200000, 0) != bytes(image[:size]):
-                    raise AssertionError("an open file reads back wrong")
-            for fd in (log, held, gone):
-                os.close(fd)
-            self.mine[f"{self.dir}/log"] = lines
-            self.mine[f"{self.dir}/held"] = bytes(image[:size])
-            for path, data in self.mine.items():
-                check_file(path, data)
-                expected[path] = data
-        except BaseException:
-            failures.append(traceback.format_exc())
-            open(stop, "w").close()
+                got = os.pread(fd, 5000, at)
+                if got != piece:
+                    raise AssertionError("a piece reads back wrong")
+            rounds[0] += 1
+        size = os.fstat(held).st_size
+        for fd in (held, gone):
+            if os.pread(fd, 200000, 0) != bytes(image[:size]):
+                raise AssertionError("an open file reads back wrong")
+        for fd in (log, held, gone):
+            os.close(fd)
+        self.mine[f"{self.dir}/log"] = lines
+        self.mine[f"{self.dir}/held"] = bytes(image[:size])
+        for path, data in self.mine.items():
+            check_file(path, data)
+            expected[path] = data
 
 
-workers = [Worker(i) for i in range(int(threads))]
-for w in workers:
-    w.start()
-for w in workers:
-    w.join()
-with open(manifest, "w", encoding="utf-8") as out:
-    for path, data in sorted(expected.items()):
-        out.write(f"{zlib.crc32(data):08x} {len(data)} {os.path.relpath(path, mount)}\n")
-print(f"{rounds[0]} rounds, {len(expected)} files")
-if failures:
-    sys.exit("\n".join(failures))
+run([Writer(i) for i in range(int(threads))])
+write_manifest(manifest, mount, expected)
+end(f"{rounds[0]} rounds, {len(expected)} files")

@@ -9,7 +9,8 @@ make -s -C "$top" install PREFIX=/usr DESTDIR="$T/root" BUILD="${BUILD:-build}" 
 root=$T/root/usr
 for file in bin/sluice bin/runner bin/ossd lib/libsluice.so \
 	lib/libsluice.a include/sluice.h lib/pkgconfig/sluice.pc share/man/man8/sluice.8 \
-	share/bash-completion/completions/sluice; do
+	share/bash-completion/completions/sluice share/zsh/site-functions/_sluice \
+	share/fish/vendor_completions.d/sluice.fish share/man/man1/runner.1; do
 	[ -e "$root/$file" ] || fail "not installed: $file"
 done
 [ "$(readlink "$T/root/sbin/mount.sluice")" = /usr/bin/sluice ] || fail "no mount.sluice"

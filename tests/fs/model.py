@@ -26,7 +26,7 @@ class Worker:
         self.steps = steps
         self.seed = seed
         for root in self.roots:
-            os.mkdir(root)
+            os.makedirs(root, exist_ok=True)
 
     # ---- what is done to one root; the same arguments for both ----
 

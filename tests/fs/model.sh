@@ -9,15 +9,14 @@
 . "$(dirname "$0")/../lib.sh"
 
 seed=${MODEL_SEED:-$RANDOM}
-steps=${MODEL_STEPS:-150}
+steps=${MODEL_STEPS:-100}
 echo "MODEL_SEED=$seed"
 start_ossd --bucket data --region cn-hangzhou
 
-# run OPTION…: one round in a fresh bucket prefix.
-run() {
-	local prefix=r$((++rounds)) workers=() w
-	local mnt=$T/mnt$rounds
-	mkdir "$T/plain$rounds"
+# work SEED OPTION…: what the workers do to one mount.
+work() {
+	local seed=$1 workers=() w
+	shift
 	mount_sluice "oss://data/$prefix/" "$mnt" output --publish-interval 1s "$@"
 	faults "[{\"fault\":\"status\",\"status\":503,\"probability\":0.05},
 		{\"fault\":\"commit-then-500\",\"probability\":0.05},
@@ -33,6 +32,16 @@ run() {
 	faults '[]'
 	expect_rc 0 timeout 60 "$bin/sluice" umount "$mnt"
 	rm -rf "$T/state" "$T/cache"
+}
+
+# run OPTION…: one round in a fresh bucket prefix. The second mount has listed nothing of
+# what the first one left.
+run() {
+	local prefix=r$((++rounds))
+	local mnt=$T/mnt$rounds
+	mkdir "$T/plain$rounds"
+	work "$seed" "$@"
+	work "$((seed + 1))" "$@"
 	mount_sluice "oss://data/$prefix/" "$mnt" output "$@"
 	diff -r --no-dereference "$T/plain$rounds" "$mnt" >"$T/diff" ||
 		fail "MODEL_SEED=$seed: the bucket differs: $(head -n 5 "$T/diff")"

@@ -3,7 +3,10 @@
 """Reads at random while objects are replaced and the store misbehaves, and checks that what
 each open file gave is of one version.
 
-  random-reads.py MOUNT OSSCTL ADMIN BUCKET SECONDS SEED
+  random-reads.py MOUNTS OSSCTL ADMIN BUCKET SECONDS SEED
+
+MOUNTS holds two: `whole`, where nothing is shown before all of it is right, and `end`, where
+a wrong bit of a large object may show, but never all of the object with it.
 
 Every 8 bytes of an object say which version they are of and where they stand, so that one
 read shows by itself whether it is a mixture, and all reads of an open file whether it is.
@@ -21,18 +24,17 @@ import threading
 import time
 import urllib.request
 
-MOUNT, OSSCTL, ADMIN, BUCKET = sys.argv[1:5]
+MOUNTS, OSSCTL, ADMIN, BUCKET = sys.argv[1:5]
 SECONDS, SEED = float(sys.argv[5]), int(sys.argv[6])
-# A wrong bit only where the store vouches for each answer: a small object comes whole.
 SIZES = {"small": 100_000, "middle": 3_000_000, "large": 12_000_000}
 READERS = 6
 FAULTS = [
     {"fault": "reset", "after": 70000}, {"fault": "truncate", "after": 100000},
     {"fault": "status", "status": 503}, {"fault": "drop"}, {"fault": "latency", "ms": 80},
     {"fault": "ignore-range"}, {"fault": "extra", "bytes": 10},
-    {"fault": "slow", "rate": 4000000}, {"fault": "flip", "key": "small"}, {"fault": "header", "name": "ETag", "value": '"x"'}]
+    {"fault": "slow", "rate": 4000000}, {"fault": "flip"}, {"fault": "header", "name": "ETag", "value": '"x"'}]
 stop = threading.Event()
-wrong, counts, lock = [], {"reads": 0, "stale": 0, "eio": 0, "files": 0, "versions": 0}, \
+wrong, counts, lock = [], {"reads": 0, "stale": 0, "eio": 0, "files": 0, "versions": 0, "shown": 0}, \
     threading.Lock()
 
 
@@ -55,6 +57,19 @@ def versions_in(data, off):
     if any(w & (1 << 40) - 1 != first + i for i, w in enumerate(found)):
         return None
     return {w >> 40 for w in found}
+
+
+def difference(data, off):
+    """Which whole words are not in their place, and what the first one is instead."""
+    skip = -off % 8
+    words = (len(data) - skip) // 8
+    found = struct.unpack_from(f"<{words}Q", data, skip)
+    first = (off + skip) // 8
+    bad = [i for i, w in enumerate(found) if w & (1 << 40) - 1 != first + i]
+    if not bad:
+        return "too few"
+    return (f"{len(bad)} words wrong in [{(first + bad[0]) * 8}, {(first + bad[-1] + 1) * 8}): "
+            f"{found[bad[0]]:016x} instead of {first + bad[0]:010x}")
 
 
 def set_faults(rules):
@@ -83,8 +98,19 @@ def read_on(fd, n, at):
     return data
 
 
-def read_file(rng, name):
-    path, size, seen = f"{MOUNT}/{name}", SIZES[name], set()
+def wrong_bytes(fd, mount, name, what):
+    """Where a bit may be wrong, all of it must not be had."""
+    size = SIZES[name]
+    if mount == "end" and name != "small":
+        count("shown")
+        at = 0
+        while at < size:
+            at += len(os.pread(fd, 300_000, at)) or size
+    wrong.append(f"{mount}/{name}: {what}")
+
+
+def read_file(rng, mount, name):
+    path, size, seen = f"{MOUNTS}/{mount}/{name}", SIZES[name], set()
     fd = os.open(path, os.O_RDONLY)
     try:
         count("files")
@@ -96,11 +122,12 @@ def read_file(rng, name):
             count("reads")
             found = versions_in(data, at)
             if len(data) != min(n, size - at) or found is None:
-                wrong.append(f"{name} at {at}: {len(data)} bytes, not what belongs there")
+                wrong_bytes(fd, mount, name, 
+                            f"{len(data)} bytes at {at}, not theirs: {difference(data, at)}")
                 return
             seen |= found
             if len(seen) > 1:
-                wrong.append(f"{name} at {at}: a mixture of versions {sorted(seen)}")
+                wrong_bytes(fd, mount, name, f"versions {sorted(seen)} until {at}")
                 return
             at = (at + n) % size
     finally:
@@ -111,7 +138,7 @@ def reader(number):
     rng = random.Random(SEED * 1000 + number)
     while not stop.is_set() and not wrong:
         try:
-            read_file(rng, rng.choice(list(SIZES)))
+            read_file(rng, rng.choice(("end", "whole")), rng.choice(list(SIZES)))
         except OSError as e:
             if e.errno not in (errno.ESTALE, errno.EIO):
                 wrong.append(f"{e}")

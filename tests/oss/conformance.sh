@@ -14,7 +14,7 @@ export SLUICE_TEST_REGION=$OSS_REGION
 
 run() {
 	timeout 120 "$test" >"$T/out" 2>&1 ||
-		fail "$1: $(grep -B4 '^\[  FAILED' "$T/out" | head -n 40)"
+		fail "$1: $(grep -B4 '^\[  FAILED' "$T/out" | sed -n 1,40p)"
 	grep -q 'PASSED  ] 31' "$T/out" || fail "$1: $(tail -n 3 "$T/out")"
 }
 run "a good store"

@@ -7,6 +7,7 @@
 
 mkdir "$T/oss"
 start() {
+	rm -f "$T/ossd.out" # the former one's "ready"
 	"$bin/ossd" --root "$T/oss" --listen 127.0.0.1:0 --no-auth --bucket data --part-min 1 \
 		>"$T/ossd.out" 2>>"$T/ossd.err" &
 	pid=$!

@@ -41,6 +41,8 @@ printf 'name: bad\n command: x\n' >"$T/job.yaml"
 refused 64 "$T/job.yaml:2:"
 rm "$T/job.yaml"
 refused 64 "$T/job.yaml: cannot be read: No such file or directory"
+expect_rc 64 "$runner" check "$T/"$'\e[31mred'
+grep -q 'x1b.31mred: cannot be read' "$T/err" || fail "drives the terminal: $(cat "$T/err")"
 
 expect_rc 64 "$runner" strat x
 grep -q 'did you mean "start"' "$T/err" || fail "$(cat "$T/err")"

@@ -8,7 +8,6 @@ data=/usr/share/datasets/fashion-mnist
 [ -e "$data/train-images-idx3-ubyte.gz" ] || skip "dataset-fashion-mnist is not installed"
 /usr/bin/python3 -c 'import numpy' 2>/dev/null || skip "python3-numpy is not installed"
 job=$top/scripts/demo-job
-export PYTHONDONTWRITEBYTECODE=1
 
 # A tenth of the data: enough to learn from, and quick.
 mkdir "$T/input"

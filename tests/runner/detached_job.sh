@@ -16,7 +16,7 @@ END
 expect_rc 0 timeout 60 "$runner" start --detach "$T/job.yaml"
 [ "$(phase back)" = running ] || fail "started is not running: $(phase back)"
 [ "$(pgrep -fc "^sleep $MARK")" -ge 1 ] || eventually 30 pgrep -f "^sleep $MARK"
-"$runner" list | grep -q '^back  *running' || fail "$("$runner" list)"
+grep -q '^back  *running' < <("$runner" list) || fail "$("$runner" list)"
 "$runner" list --json | jq -e '.[0].name == "back"' >/dev/null || fail "list --json"
 eventually 30 grep -q up "$SLUICE_RUN_DIR/jobs/back/logs/worker-1.log"
 [ "$("$runner" logs)" = $'worker-0 | up\nworker-1 | up' ] || fail "$("$runner" logs)"

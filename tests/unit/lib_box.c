@@ -10,6 +10,7 @@
 #include "fs/base/io.h"
 #include "runner/mnt.h"
 #include "runner/runc.h"
+#include "tests/unit/lib_apart.h"
 #include "tests/unit/lib_box.h"
 
 char box_marker[32];
@@ -36,6 +37,7 @@ int box_setup(void **state)
 	struct why why;
 
 	(void)state;
+	lib_apart();
 	snprintf(box_top, sizeof(box_top), "/tmp/sluice-engine.XXXXXX");
 	if (!mkdtemp(box_top))
 		return -1;

@@ -60,7 +60,7 @@ struct object *lib_cache_get(struct world *w, const char *key)
 int lib_cache_read_at(struct object *o, struct object_reader *reader, uint64_t off,
 		      void *p, size_t n, size_t *got)
 {
-	struct wait w = {.deadline_ms = clock_mono_ms() + 10000};
+	struct wait w = {.deadline_ms = patience()};
 
 	return object_read(o, reader, off, p, n, 0, &w, got);
 }
@@ -99,7 +99,7 @@ void lib_cache_read(struct world *w, const char *key, unsigned int version, uint
 	struct object_reader reader;
 	unsigned char *p = malloc(step);
 
-	object_reader_init(&reader);
+	object_reader_init(&reader, o, OBJECT_VERIFY_END, NULL, NULL);
 	for (uint64_t at = off; at < off + n;) {
 		size_t got = 0, want = off + n - at < step ? off + n - at : step;
 
@@ -124,12 +124,7 @@ struct cache_stats lib_cache_stats(struct world *w)
 /* Until what is on its way to the disk is there. */
 void lib_cache_settle(struct world *w)
 {
-	for (int i = 0; i < 2000; i++) {
-		if (lib_cache_stats(w).memory_used == 0)
-			return;
-		clock_sleep_ms(2);
-	}
-	fail_msg("memory is not given back");
+	eventually(lib_cache_stats(w).memory_used == 0);
 }
 
 /* For a cache that is too small for what was read: some of it may stay in memory because

@@ -60,7 +60,7 @@ void call_init(struct call *c, const struct httpd *s, enum http_method method,
 	snprintf(c->url, sizeof(c->url), "%s%s", s ? httpd_url(s) : "", path);
 	c->x.method = method;
 	c->x.url = c->url;
-	c->x.deadline_ms = clock_mono_ms() + 20000;
+	c->x.deadline_ms = patience();
 	c->x.hooks = &hooks;
 	c->x.body.fd = -1;
 	lock_init(&c->lock);

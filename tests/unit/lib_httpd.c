@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,7 @@ struct httpd {
 	struct connection connections[CONNECTIONS_MAX];
 	int connection_count;
 
+	atomic_bool let_go;
 	int fd, port; /* constant from here on */
 	char url[64];
 	SSL_CTX *tls;
@@ -164,6 +166,16 @@ static bool repeat(struct connection *c, const struct httpd_action *a)
 	return false;
 }
 
+static bool hold(const struct connection *c)
+{
+	struct pollfd gone = {.fd = c->fd, .events = POLLRDHUP};
+
+	while (!atomic_load(&c->server->let_go))
+		if (poll(&gone, 1, 5) != 0)
+			return false;
+	return true;
+}
+
 /* False: the connection is over. */
 static bool act(struct connection *c, const struct httpd_action *a)
 {
@@ -179,6 +191,8 @@ static bool act(struct connection *c, const struct httpd_action *a)
 	case HTTPD_STALL:
 		clock_sleep_ms((uint64_t)a->ms);
 		return true;
+	case HTTPD_HOLD:
+		return hold(c);
 	case HTTPD_RESET:
 		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &abort_it, sizeof(abort_it));
 		return false;
@@ -357,6 +371,11 @@ void httpd_reply(struct httpd *s, const char *expect, const char *status,
 	httpd_script(s, expect, &action, 1);
 	lock_scope(&s->lock);
 	s->script[s->scripted - 1].copy = (char *)(uintptr_t)action.bytes;
+}
+
+void httpd_let_go(struct httpd *s)
+{
+	atomic_store(&s->let_go, true);
 }
 
 size_t httpd_count(struct httpd *s)

@@ -25,6 +25,7 @@ enum httpd_do {
 	HTTPD_TRICKLE,   /* bytes one by one, ms apart */
 	HTTPD_REPEAT,    /* bytes again and again until the client has gone (bounded) */
 	HTTPD_STALL,     /* ms */
+	HTTPD_HOLD,      /* until httpd_let_go(), or until the client has gone */
 	HTTPD_CLOSE,     /* orderly */
 	HTTPD_RESET,     /* with an RST */
 	HTTPD_READ_HEAD, /* first in the list: act before the request's body is read */
@@ -52,6 +53,10 @@ struct httpd_action {
 #define DO_STALL(pause_ms)                                                               \
 	{                                                                                \
 		.what = HTTPD_STALL, .ms = (pause_ms)                                    \
+	}
+#define DO_HOLD                                                                          \
+	{                                                                                \
+		.what = HTTPD_HOLD                                                       \
 	}
 #define DO_CLOSE                                                                         \
 	{                                                                                \
@@ -86,6 +91,9 @@ void httpd_script(struct httpd *s, const char *expect, const struct httpd_action
 /* "HTTP/1.1 STATUS" + header lines (each with \r\n) + Content-Length + body. Copied. */
 void httpd_reply(struct httpd *s, const char *expect, const char *status,
 		 const char *header, const void *body, size_t n);
+
+/* Ends every HTTPD_HOLD, also those to come. */
+void httpd_let_go(struct httpd *s);
 
 /* What has come so far. The pointer lives as long as the server. */
 size_t httpd_count(struct httpd *s);

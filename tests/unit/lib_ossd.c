@@ -19,7 +19,7 @@
 #include "fs/base/io.h"
 #include "fs/base/lock.h"
 
-#define UP_MS 10000
+#define UP_MS 60000
 
 static void write_keys(const char *dir)
 {

@@ -20,15 +20,22 @@
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 #include "fs/output.h"
+#include "tests/unit/lib_drain.h"
 #include "tests/unit/lib_origin.h"
 
 static const struct output_owner me = {1000, 1000};
+
+#define RIG_KNOWN 16
 
 struct rig {
 	char dir[64];
 	struct origin *origin;
 	struct output *o;
 	struct output_config config;
+	/* Numbers looked up lately, in a ring: valid until they are forgotten, as a kernel's;
+	 * 0: none. */
+	uint64_t known[RIG_KNOWN];
+	size_t last_known;
 };
 
 static inline void start(struct rig *t)
@@ -39,6 +46,16 @@ static inline void start(struct rig *t)
 	if (r < 0)
 		print_error("%s\n", why.text);
 	assert_int_equal(r, 0);
+	memset(t->known, 0, sizeof(t->known));
+}
+
+static inline void know(struct rig *t, uint64_t ino)
+{
+	uint64_t *place = &t->known[++t->last_known % RIG_KNOWN];
+
+	if (*place)
+		output_forget(t->o, *place, 1);
+	*place = ino;
 }
 
 static inline void set_up(struct rig *t)
@@ -56,6 +73,15 @@ static inline void set_up(struct rig *t)
 	start(t);
 }
 
+static inline void set_up_faulty(struct rig *t)
+{
+	set_up(t);
+	t->o = output_free(t->o);
+	assert_int_equal(fault_origin_new(t->origin, &t->origin), 0);
+	t->config.origin = t->origin;
+	start(t);
+}
+
 static inline void tear_down(struct rig *t)
 {
 	output_free(t->o);
@@ -66,7 +92,7 @@ static inline void tear_down(struct rig *t)
 static inline void drain(struct rig *t)
 {
 	struct buf receipt = BUF_INIT;
-	int r = output_drain(t->o, clock_mono_ms() + 10000, &receipt);
+	int r = lib_drain(t->o, patience(), &receipt);
 
 	if (r != 0)
 		print_error("%s\n", receipt.data);
@@ -83,7 +109,7 @@ static inline uint64_t walk(struct rig *t, const char *path, struct tree_attr *a
 	for (char *c = strtok_r(copy, "/", &save); c; c = strtok_r(NULL, "/", &save)) {
 		if (output_lookup(t->o, ino, c, 0, attr) != 0)
 			return 0;
-		output_forget(t->o, attr->ino, 1);
+		know(t, attr->ino);
 		ino = attr->ino;
 	}
 	return ino;
@@ -104,7 +130,7 @@ static inline uint64_t parent_of(struct rig *t, const char *path, const char **b
 static inline struct output_file *open_for(struct rig *t, const char *path, int flags)
 {
 	struct output_file *f = NULL;
-	struct tree_attr attr;
+	struct tree_attr attr = {0};
 	const char *base;
 	uint64_t dir = parent_of(t, path, &base);
 
@@ -187,4 +213,63 @@ static inline void restart(struct rig *t)
 static inline void assert_listed(struct rig *t, const char *keys)
 {
 	lib_assert_listed(t->origin, "", true, keys);
+}
+
+/* ---- what the store has been asked, and what it holds ------------------------------------- */
+
+static inline struct origin_stats stats_of(struct rig *t)
+{
+	struct origin_stats stats = {0};
+
+	t->origin->ops->stats(t->origin, &stats);
+	return stats;
+}
+
+static inline uint64_t requests(struct rig *t, enum origin_op op)
+{
+	return stats_of(t).requests[op];
+}
+
+/* Unfinished uploads in the store. */
+static inline int uploads(struct rig *t)
+{
+	struct origin_req req = {.op = ORIGIN_MULTI_LIST, .key = ""};
+	struct lib_listed listed = {0};
+
+	req.list.entry = lib_keep_entry;
+	req.list.entry_arg = &listed;
+	assert_int_equal(origin_call(t->origin, &req), 0);
+	return listed.count;
+}
+
+/* ---- odds and ends ------------------------------------------------------------------------ */
+
+static inline void fill(char *p, size_t n, unsigned int seed)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (char)(seed + i % 251 + i / 4096);
+}
+
+static inline int count_name(void *arg, const char *name, const struct tree_attr *attr,
+			     uint64_t next)
+{
+	(void)name;
+	(void)attr;
+	(void)next;
+	++*(int *)arg;
+	return 0;
+}
+
+static inline int count_names(struct rig *t, const char *path)
+{
+	struct tree_attr attr;
+	struct output_dir *d;
+	int count = 0;
+	uint64_t ino = walk(t, path, &attr);
+
+	assert_int_not_equal(ino, 0);
+	assert_int_equal(output_opendir(t->o, ino, 0, &d), 0);
+	assert_int_equal(output_readdir(d, 0, false, 0, count_name, &count), 0);
+	output_closedir(d);
+	return count;
 }

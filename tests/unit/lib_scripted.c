@@ -14,7 +14,7 @@
 struct scripted_job {
 	struct scripted_job *next;
 	struct scripted *owner;
-	struct origin_req *req;
+	struct origin_req *req, *inner;
 	atomic_bool cancelled;
 	bool running;
 	/* while it runs */
@@ -85,6 +85,8 @@ static int pass(void *arg, uint64_t off, const void *data, size_t n)
 		copy[n / 2] ^= 1;
 		job->flip = false;
 	}
+	job->req->attr = job->inner->attr;
+	trim_attr(s, &job->req->attr);
 	r = job->sink(job->sink_arg, off, copy, n);
 	free(copy);
 	job->delivered += n;
@@ -153,6 +155,7 @@ static void run(struct scripted_job *job)
 		finish(job, atomic_load(&s->fail));
 		return;
 	}
+	job->inner = &inner;
 	job->sink = req->sink;
 	job->sink_arg = req->sink_arg;
 	inner.sink = pass;

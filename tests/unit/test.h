@@ -15,6 +15,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/base/clock.h"
+
+/* How long a test waits for what must come: by the clock, and far more than it takes, for
+ * the machine may be busy with other things. */
+#define PATIENCE_MS 60000
+
+/* The deadline of a call that must not end by it. */
+static inline uint64_t patience(void)
+{
+	return clock_mono_ms() + PATIENCE_MS;
+}
+
+/* Polls until it holds. In the test's own thread: it fails the case. */
+#define eventually(condition)                                                            \
+	do {                                                                             \
+		uint64_t _until = patience();                                            \
+                                                                                         \
+		while (!(condition)) {                                                   \
+			if (clock_mono_ms() > _until)                                    \
+				fail_msg("never became true: %s", #condition);           \
+			clock_sleep_ms(2);                                               \
+		}                                                                        \
+	} while (0)
+
 /* The first argument filters the cases by a part of their name. */
 static inline void test_choose(int argc, char **argv)
 {

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,7 +18,9 @@
 #include "fs/base/path.h"
 #include "fs/base/suggest.h"
 #include "fs/base/units.h"
+#include "fs/base/utf8.h"
 #include "fs/base/worker.h"
+#include "tests/unit/lib_apart.h"
 
 static void test_keys_that_cannot_be_paths_are_told(void **state)
 {
@@ -81,6 +82,27 @@ static void test_a_log_line_cannot_be_forged_or_drive_a_terminal(void **state)
 			    "\\xe2\\x80\\xae");
 	assert_string_equal(log_escape(out, sizeof(out), "\xff"), "\\xff");
 	assert_string_equal(log_escape(out, 5, "abcdefgh"), "abcd");
+}
+
+static void test_text_is_told_from_bytes(void **state)
+{
+	uint32_t c = 0;
+
+	(void)state;
+	assert_true(utf8_is_valid(""));
+	assert_true(utf8_is_valid("gr\xc3\xbcn \xe2\x82\xac \xf0\x9f\x98\x80"));
+	assert_int_equal(utf8_decode("\xe2\x82\xac!", SIZE_MAX, &c), 3);
+	assert_int_equal(c, 0x20ac);
+	assert_int_equal(utf8_decode("\xe2\x82\xac", 2, &c), 0);
+	assert_int_equal(utf8_decode("x", 0, &c), 0);
+	/* Alone, cut off, overlong, a surrogate, past the end of Unicode. */
+	assert_false(utf8_is_valid("\x80"));
+	assert_false(utf8_is_valid("\xe2\x82"));
+	assert_false(utf8_is_valid("\xc0\xaf"));
+	assert_false(utf8_is_valid("\xe0\x80\xaf"));
+	assert_false(utf8_is_valid("\xed\xa0\x80"));
+	assert_false(utf8_is_valid("\xf4\x90\x80\x80"));
+	assert_false(utf8_is_valid("\xff"));
 }
 
 static void test_the_nearest_word_is_suggested_only_when_near(void **state)
@@ -175,8 +197,7 @@ static void test_what_is_mounted_inside_a_tree_stays(void **state)
 	char inner[64], kept[64];
 
 	(void)state;
-	if (geteuid() || unshare(CLONE_NEWNS) ||
-	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+	if (geteuid() || !lib_apart())
 		skip();
 	assert_non_null(mkdtemp(path));
 	assert_non_null(mkdtemp(outside));
@@ -228,6 +249,7 @@ TEST_MAIN(
 	cmocka_unit_test(test_keys_that_cannot_be_paths_are_told),
 	cmocka_unit_test(test_sizes_and_durations_as_people_write_them),
 	cmocka_unit_test(test_a_log_line_cannot_be_forged_or_drive_a_terminal),
+	cmocka_unit_test(test_text_is_told_from_bytes),
 	cmocka_unit_test(test_the_nearest_word_is_suggested_only_when_near),
 	cmocka_unit_test(test_a_private_directory_refuses_what_others_can_write),
 	cmocka_unit_test(test_replacing_a_file_keeps_the_old_one_until_the_new_is_whole),

@@ -65,7 +65,7 @@ static void test_a_full_budget_ends_by_the_deadline(void **state)
 	assert_null(p);
 	/* He who gave up does not stand in the way of the next. */
 	budget_give(b, held[0], MIB);
-	w.deadline_ms = clock_mono_ms() + 2000;
+	w.deadline_ms = patience();
 	assert_int_equal(budget_take(b, MIB, &w, &held[0]), 0);
 	for (int i = 0; i < 8; i++)
 		budget_give(b, held[i], MIB);
@@ -91,7 +91,7 @@ static void let_go(void *arg, uint64_t want)
 
 static void test_what_can_be_let_go_is_asked_for_before_waiting(void **state)
 {
-	struct wait w = {.deadline_ms = clock_mono_ms() + 2000};
+	struct wait w = {.deadline_ms = patience()};
 	struct hoard h = {0};
 	void *p[3];
 
@@ -117,7 +117,7 @@ struct mill {
 static void *turn(void *arg)
 {
 	struct mill *m = arg;
-	struct wait w = {.deadline_ms = clock_mono_ms() + 20000};
+	struct wait w = {.deadline_ms = patience()};
 
 	for (int i = 0; i < 300; i++) {
 		size_t n = 4096u << rand_r(&m->seed) % 9;

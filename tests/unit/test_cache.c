@@ -23,10 +23,7 @@ static int backing_fd(struct world *w, const char *key)
 	struct object *o = lib_cache_get(w, key);
 	int fd = -ENODATA;
 
-	for (int i = 0; i < 1000 && fd == -ENODATA; i++) {
-		if (object_backing_fd(o, 0, &fd) == -ENODATA)
-			clock_sleep_ms(2);
-	}
+	eventually(object_backing_fd(o, 0, &fd) != -ENODATA);
 	object_put(o);
 	return fd;
 }
@@ -55,8 +52,7 @@ static void test_a_large_object_is_read_in_sequence(void **state)
 	/* Each byte once, and with the read-ahead fewer requests than reads; how many depends
 	 * on how much memory the writers have given back. The store counts behind the
 	 * delivery. */
-	for (int i = 0; i < 2000 && atomic_load(&w->store->bytes) < 9 * MIB + 12345; i++)
-		clock_sleep_ms(2);
+	eventually(atomic_load(&w->store->bytes) >= 9 * MIB + 12345);
 	assert_int_equal(atomic_load(&w->store->bytes), 9 * MIB + 12345);
 	assert_true(atomic_load(&w->store->count[ORIGIN_GET]) < 73);
 	lib_cache_settle(w);
@@ -270,15 +266,15 @@ static void test_replacement_is_estale_and_never_a_mixture(void **state)
 
 	scripted_put(w->store, "a", 1, 8 * MIB);
 	o = lib_cache_get(w, "a");
-	object_reader_init(&reader);
+	object_reader_init(&reader, o, OBJECT_VERIFY_END, NULL, NULL);
 	assert_int_equal(lib_cache_read_at(o, &reader, 6 * MIB, p, 1000, &got), 0);
 	scripted_put(w->store, "a", 2, 8 * MIB);
 	assert_int_equal(lib_cache_read_at(o, &reader, 0, p, 1000, &got), -ESTALE);
 	/* What is local stays readable, and stays what it was. */
 	assert_int_equal(lib_cache_read_at(o, &reader, 6 * MIB, p, 1000, &got), 0);
 	lib_cache_assert_bytes("a", 1, 6 * MIB, p, 1000);
-	object_put(o);
 	object_reader_fini(&reader);
+	object_put(o);
 	free(p);
 	lib_cache_read(w, "a", 2, 0, 8 * MIB, MIB);
 }
@@ -319,8 +315,7 @@ static void test_a_wrong_large_body_is_dropped_when_whole(void **state)
 	o = lib_cache_get(w, "l");
 	/* No range says it is wrong: only the whole does. */
 	assert_int_equal(lib_cache_read_at(o, NULL, 0, p, 2 * MIB, &got), 0);
-	for (int i = 0; i < 1000 && !lib_cache_stats(w).crc_mismatches; i++)
-		clock_sleep_ms(2);
+	eventually(lib_cache_stats(w).crc_mismatches > 0);
 	assert_int_equal(lib_cache_stats(w).crc_mismatches, 1);
 	object_put(o);
 	lib_cache_settle(w);
@@ -352,7 +347,7 @@ static void test_a_silent_store_ends_by_the_deadline(void **state)
 	o = lib_cache_get(w, "l");
 	assert_int_equal(object_read(o, NULL, 0, p, sizeof(p), 0, &wait, &got),
 			 -ETIMEDOUT);
-	assert_true(clock_mono_ms() - began < 2000);
+	assert_true(clock_mono_ms() - began < PATIENCE_MS);
 	object_put(o);
 	/* Closing cancels what hangs: teardown must not. */
 }

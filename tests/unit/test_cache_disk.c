@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -240,6 +242,57 @@ static void test_a_datafile_keeps_records_and_bytes(void **state)
 	free(id);
 }
 
+struct removing {
+	struct world *world;
+	struct ident *id;
+	atomic_bool stop;
+};
+
+static void *keep_removing(void *arg)
+{
+	struct removing *r = arg;
+	uint64_t freed;
+
+	while (!atomic_load(&r->stop))
+		if (datafile_remove(r->world->disk, r->id->hash, &freed) == 0)
+			disk_release(r->world->disk, freed);
+	return NULL;
+}
+
+/* Whoever made a pair and wrote to it finds that, or another pair, or none. */
+static void test_a_map_has_the_data_that_was_made_with_it(void **state)
+{
+	struct removing r = {.world = *state, .id = ident_of("a", "e", MIB)};
+	struct disk *disk = r.world->disk;
+	unsigned int found = 0;
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, keep_removing, &r), 0);
+	for (int i = 0; i < 20000 && found < 500; i++) {
+		struct datafile *f, *g;
+		uint64_t written, got = 0;
+
+		if (datafile_open(disk, r.id, true, &f) != 0)
+			continue;
+		written = f->nonce;
+		assert_int_equal(datafile_write(f, 0, &written, sizeof(written)), 0);
+		datafile_put(f);
+		if (datafile_open(disk, r.id, false, &g) != 0)
+			continue;
+		if (g->nonce == written) {
+			found++;
+			assert_int_equal(datafile_read(g, 0, &got, sizeof(got), false),
+					 sizeof(got));
+			assert_true(got == written);
+		}
+		datafile_put(g);
+	}
+	atomic_store(&r.stop, true);
+	pthread_join(thread, NULL);
+	assert_int_not_equal(found, 0);
+	free(r.id);
+}
+
 static void test_a_map_of_another_object_is_not_taken(void **state)
 {
 	struct world *w = *state;
@@ -382,6 +435,7 @@ TEST_MAIN(cmocka_unit_test(test_identities_differ_in_every_part),
 	  CASE(test_free_space_that_must_remain_is_left),
 	  CASE(test_an_unclean_end_is_counted_again), CASE(test_a_fault_pauses_the_disk),
 	  CASE(test_a_datafile_keeps_records_and_bytes),
+	  CASE(test_a_map_has_the_data_that_was_made_with_it),
 	  CASE(test_a_map_of_another_object_is_not_taken),
 	  CASE(test_packs_give_back_what_was_appended),
 	  CASE(test_the_index_finds_what_was_entered),

@@ -75,7 +75,7 @@ struct reader {
 static void check_read(struct reader *r, struct object *o, struct object_reader *reader,
 		       const char *key, unsigned int version, uint64_t off, size_t n)
 {
-	struct wait wait = {.deadline_ms = clock_mono_ms() + 10000};
+	struct wait wait = {.deadline_ms = patience()};
 	uint64_t size = o->size;
 	size_t got = 0, want;
 	int result = OBJECT_E_WAIT;
@@ -121,7 +121,7 @@ static void *read_on(void *arg)
 		pthread_rwlock_unlock(&w->versions_lock);
 		if (object_get(w->cache, &w->store->origin, key, &attr, &o) < 0)
 			abort();
-		object_reader_init(&reader);
+		object_reader_init(&reader, o, OBJECT_VERIFY_END, NULL, NULL);
 		for (int k = 0; k < count; k++) {
 			size_t n = 1 + (size_t)rand_r(&r->seed) % (300 * KIB);
 

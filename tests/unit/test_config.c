@@ -103,13 +103,23 @@ static void test_sources_have_states_of_their_own(void **state)
 static void test_relative_directories_become_absolute(void **state)
 {
 	struct config *c = defaults();
-	char cwd[PATH_MAX], want[PATH_MAX + 8];
+	char cwd[PATH_MAX], want[PATH_MAX + 32];
 
 	(void)state;
 	c->cache_dir = "cache";
 	c->log_file = "/var/log/x";
+	c->ca_file = "ca.pem";
+	c->credentials = "ossutil:config#profile";
+	setenv("OSS_CREDENTIAL_FILE", "passwd", 1);
 	complete(c, "file:///a");
 	assert_non_null(getcwd(cwd, sizeof(cwd)));
+	snprintf(want, sizeof(want), "%s/passwd", cwd);
+	assert_string_equal(getenv("OSS_CREDENTIAL_FILE"), want);
+	unsetenv("OSS_CREDENTIAL_FILE");
+	snprintf(want, sizeof(want), "%s/ca.pem", cwd);
+	assert_string_equal(c->ca_file, want);
+	snprintf(want, sizeof(want), "ossutil:%s/config#profile", cwd);
+	assert_string_equal(c->credentials, want);
 	snprintf(want, sizeof(want), "%s/cache", cwd);
 	assert_string_equal(c->cache_path, want);
 	assert_string_equal(c->log_path, "/var/log/x");

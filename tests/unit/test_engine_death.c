@@ -34,7 +34,6 @@ static void test_killed_runner_leaves_no_container_and_remove_takes_the_rest(voi
 {
 	struct engine_container c = box_describe("worker-0", ARGV("sleep", box_marker));
 	struct why why = {{0}};
-	uint64_t until;
 	int ready[2];
 	pid_t child;
 	char byte;
@@ -62,10 +61,7 @@ static void test_killed_runner_leaves_no_container_and_remove_takes_the_rest(voi
 	assert_true(is_alive());
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	until = clock_mono_ms() + 10000;
-	while (is_alive() && clock_mono_ms() < until)
-		clock_sleep_ms(20);
-	assert_false(is_alive());
+	eventually(!is_alive());
 	assert_int_equal(box_engine->ops->remove(box_engine, c.name, c.state_dir, &why),
 			 0);
 	assert_int_equal(rmdir(c.state_dir), 0);

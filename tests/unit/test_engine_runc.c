@@ -224,7 +224,7 @@ static void test_sigterm_ends_a_command_without_a_handler(void **state)
 
 static void test_state_follows_the_container(void **state)
 {
-	struct engine_container c = box_describe("worker-0", ARGV("sleep", "0.3"));
+	struct engine_container c = box_describe("worker-0", ARGV("sleep", "100"));
 	enum engine_state now;
 	struct engine *other;
 	struct why why;
@@ -243,12 +243,15 @@ static void test_state_follows_the_container(void **state)
 	assert_int_equal(other->ops->state(other, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_RUNNING);
 	assert_int_equal(box_engine->ops->create(box_engine, &c, &why), -EEXIST);
-	clock_sleep_ms(600);
-	assert_int_equal(box_engine->ops->state(box_engine, c.name, &now), 0);
+	assert_int_equal(box_engine->ops->signal(box_engine, c.name, SIGTERM, &why), 0);
+	do {
+		clock_sleep_ms(2);
+		assert_int_equal(box_engine->ops->state(box_engine, c.name, &now), 0);
+	} while (now == ENGINE_RUNNING);
 	assert_int_equal(now, ENGINE_EXITED);
 	assert_int_equal(other->ops->state(other, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_EXITED);
-	assert_int_equal(box_finish(&c, NULL), 0);
+	assert_int_equal(box_finish(&c, NULL), 128 + SIGTERM);
 	assert_int_equal(other->ops->state(other, c.name, &now), 0);
 	assert_int_equal(now, ENGINE_ABSENT);
 	engine_free(other);

@@ -3,9 +3,13 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 
+#include "cache/tail.h"
+#include "fs/base/buf.h"
 #include "fs/handover.h"
 #include "fs/inode.h"
+#include "fs/receive.h"
 
 static struct handover *make(void)
 {
@@ -60,8 +64,8 @@ static void test_files_follow_what_the_kernel_was_told(void **state)
 	atomic_store(&h->files.items[opening].state, HANDOVER_OPENING);
 	atomic_store(&h->files.items[releasing].state, HANDOVER_RELEASING);
 	next_daemon(h);
-	assert_int_equal(atomic_load(&h->files.items[opening].state), HANDOVER_OPEN);
-	assert_int_equal(atomic_load(&h->files.items[releasing].state), HANDOVER_FREE);
+	assert_int_equal(handover_file_state(&h->files.items[opening]), HANDOVER_OPEN);
+	assert_int_equal(handover_file_state(&h->files.items[releasing]), HANDOVER_FREE);
 	end(h);
 }
 
@@ -111,6 +115,83 @@ static void test_a_freed_node_and_its_name_are_used_again(void **state)
 	}
 	assert_in_range(atomic_load(&h->nodes.limit), 1, 2);
 	assert_in_range(atomic_load(&h->nodes.place_limit[0]), 1, 3);
+	end(h);
+}
+
+static struct buf records = BUF_INIT;
+
+/* A change of the tree counts here if its transaction does, whenever the daemon dies. */
+static void test_a_move_counts_with_its_transaction(void **state)
+{
+	struct handover *h = make();
+	struct handover_attr attr = {.size = 1};
+	struct handover_node *n = handover_node_new(h, 5, &attr);
+	const char *name;
+
+	(void)state;
+	handover_node_set_place(h, n, 1, "old");
+	handover_node_move(h, n, 2, "new");
+	next_daemon(h);
+	assert_int_equal(handover_node_place(h, n, &name), 1);
+	assert_string_equal(name, "old");
+	/* Another's transaction does not bring it back. */
+	assert_int_equal(tail_append(h->tail, &records, 1), 0);
+	assert_int_equal(handover_node_place(h, n, &name), 1);
+	/* A rename takes the name off before it gives the other. */
+	handover_node_move(h, n, 0, NULL);
+	assert_int_equal(handover_node_place(h, n, &name), 1);
+	handover_node_move(h, n, 2, "new");
+	assert_int_equal(tail_append(h->tail, &records, 2), 0);
+	next_daemon(h);
+	assert_int_equal(handover_node_place(h, n, &name), 2);
+	assert_string_equal(name, "new");
+	handover_node_move(h, n, 0, NULL);
+	assert_int_equal(tail_append(h->tail, &records, 3), 0);
+	next_daemon(h);
+	assert_int_equal(handover_node_place(h, n, &name), 0);
+	end(h);
+}
+
+/* A new one whose transaction did not come has no place. */
+static void test_what_was_not_made_is_nowhere(void **state)
+{
+	struct handover *h = make();
+	struct handover_attr attr = {.size = 1};
+	struct handover_node *n = handover_node_new(h, 5, &attr);
+	const char *name;
+
+	(void)state;
+	handover_node_move(h, n, 1, "dir");
+	next_daemon(h);
+	assert_int_equal(handover_node_place(h, n, &name), 0);
+	end(h);
+}
+
+static size_t pages_there(char *p, size_t size)
+{
+	unsigned char there[RECEIVE_SIZE / 4096];
+	size_t n = 0;
+
+	assert_int_equal(mincore(p, size, there), 0);
+	for (size_t i = 0; i < size / 4096; i++)
+		n += there[i] & 1;
+	return n;
+}
+
+/* Else a request that is copied there while the daemon is killed ends with EIO. */
+static void test_buffers_are_there_before_a_request_is(void **state)
+{
+	struct handover *h = make();
+
+	(void)state;
+	assert_int_equal(pages_there(handover_buffer(h, 3), RECEIVE_SIZE), 0);
+	(void)receive_ready(handover_buffer(h, 3), RECEIVE_SMALL);
+	assert_int_equal(pages_there(handover_buffer(h, 3), RECEIVE_SIZE),
+			 RECEIVE_SMALL / 4096);
+	(void)receive_ready(handover_buffer(h, 3), RECEIVE_SIZE);
+	assert_int_equal(pages_there(handover_buffer(h, 3), RECEIVE_SIZE),
+			 RECEIVE_SIZE / 4096);
+	assert_int_equal(pages_there(handover_buffer(h, 2), RECEIVE_SIZE), 0);
 	end(h);
 }
 
@@ -197,5 +278,8 @@ TEST_MAIN(cmocka_unit_test(test_files_keep_their_numbers),
 	  cmocka_unit_test(test_files_follow_what_the_kernel_was_told),
 	  cmocka_unit_test(test_nodes_keep_names_of_every_length),
 	  cmocka_unit_test(test_a_freed_node_and_its_name_are_used_again),
+	  cmocka_unit_test(test_a_move_counts_with_its_transaction),
+	  cmocka_unit_test(test_what_was_not_made_is_nowhere),
+	  cmocka_unit_test(test_buffers_are_there_before_a_request_is),
 	  cmocka_unit_test(test_attributes_change_at_once),
 	  cmocka_unit_test(test_inodes_stand_for_the_same_names_and_versions))

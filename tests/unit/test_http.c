@@ -299,11 +299,11 @@ static uint64_t timed_failure(const struct httpd_action *actions, size_t count,
 
 static void test_deadline_ends_a_silent_exchange(void **state)
 {
-	static const struct httpd_action silent[] = {DO_STALL(800)};
+	static const struct httpd_action silent[] = {DO_HOLD};
 	uint64_t took = timed_failure(silent, COUNT(silent), 300, 0);
 
 	(void)state;
-	assert_in_range(took, 290, 3000);
+	assert_in_range(took, 290, PATIENCE_MS);
 }
 
 static void test_one_byte_at_a_time_is_a_stall(void **state)
@@ -313,7 +313,7 @@ static void test_one_byte_at_a_time_is_a_stall(void **state)
 	uint64_t took = timed_failure(loris, COUNT(loris), 0, 1000);
 
 	(void)state;
-	assert_in_range(took, 990, 4500);
+	assert_in_range(took, 990, PATIENCE_MS);
 }
 
 static void test_redirect_is_not_followed(void **state)
@@ -415,8 +415,7 @@ static void test_short_file_is_not_sent_as_whole(void **state)
 	assert_int_equal(lib_http_run(h, &c), -EIO);
 	assert_non_null(strstr(c.x.why.text, "too short"));
 	/* The header went out before the body was found too short. */
-	for (int i = 0; !httpd_count(s) && i < 2500; i++)
-		clock_sleep_ms(2);
+	eventually(httpd_count(s) > 0);
 	call_fini(&c);
 	close(fd);
 	unlink(path);
@@ -426,10 +425,9 @@ static void test_short_file_is_not_sent_as_whole(void **state)
 
 static void test_cancel_on_the_wire_and_in_the_queue(void **state)
 {
-	static const struct httpd_action silent[] = {DO_STALL(600), DO_SEND(OK_EMPTY)};
+	static const struct httpd_action silent[] = {DO_HOLD, DO_SEND(OK_EMPTY)};
 	struct httpd *s = httpd_start(NULL, NULL);
 	struct http *h = lib_http_start(1);
-	uint64_t begun = clock_mono_ms();
 	struct call wire, queued;
 
 	(void)state;
@@ -438,8 +436,7 @@ static void test_cancel_on_the_wire_and_in_the_queue(void **state)
 	call_init(&queued, s, HTTP_GET, "/queued");
 	http_submit(h, &wire.x);
 	http_submit(h, &queued.x);
-	while (!httpd_count(s))
-		clock_sleep_ms(5);
+	eventually(httpd_count(s) > 0);
 	http_cancel(h, &queued.x);
 	http_cancel(h, &queued.x);
 	http_cancel(h, &wire.x);
@@ -447,7 +444,6 @@ static void test_cancel_on_the_wire_and_in_the_queue(void **state)
 	call_wait(&wire);
 	assert_int_equal(queued.x.result, -ECANCELED);
 	assert_int_equal(wire.x.result, -ECANCELED);
-	assert_in_range(clock_mono_ms() - begun, 0, 550);
 	http_cancel(h, &wire.x);
 	call_fini(&wire);
 	call_fini(&queued);
@@ -457,7 +453,7 @@ static void test_cancel_on_the_wire_and_in_the_queue(void **state)
 
 static void test_deadline_passes_in_the_queue(void **state)
 {
-	static const struct httpd_action silent[] = {DO_STALL(700), DO_SEND(OK_EMPTY)};
+	static const struct httpd_action silent[] = {DO_HOLD, DO_SEND(OK_EMPTY)};
 	struct httpd *s = httpd_start(NULL, NULL);
 	struct http *h = lib_http_start(1);
 	struct call wire, queued;
@@ -472,6 +468,7 @@ static void test_deadline_passes_in_the_queue(void **state)
 	call_wait(&queued);
 	assert_int_equal(queued.x.result, -ETIMEDOUT);
 	assert_int_equal(wire.done, 0);
+	httpd_let_go(s);
 	call_wait(&wire);
 	assert_int_equal(wire.x.result, 0);
 	call_fini(&wire);
@@ -483,7 +480,7 @@ static void test_deadline_passes_in_the_queue(void **state)
 /* The script wants the exchanges in the order in which they should go out. */
 static void test_what_nobody_waits_for_goes_out_last(void **state)
 {
-	static const struct httpd_action slow[] = {DO_STALL(300), DO_SEND(OK_EMPTY)};
+	static const struct httpd_action slow[] = {DO_HOLD, DO_SEND(OK_EMPTY)};
 	static const char *const paths[] = {"/wire", "/later", "/reader"};
 	struct httpd *s = httpd_start(NULL, NULL);
 	struct http *h = lib_http_start(1);
@@ -497,9 +494,9 @@ static void test_what_nobody_waits_for_goes_out_last(void **state)
 		call_init(&calls[i], s, HTTP_GET, paths[i]);
 		calls[i].x.background = i == 1;
 		http_submit(h, &calls[i].x);
-		while (!httpd_count(s))
-			clock_sleep_ms(5);
+		eventually(httpd_count(s) > 0);
 	}
+	httpd_let_go(s);
 	for (int i = 0; i < 3; i++) {
 		call_wait(&calls[i]);
 		assert_int_equal(calls[i].x.result, 0);

@@ -80,7 +80,7 @@ static void test_lines_get_a_name_and_files_get_the_bytes(void **state)
 	close(a);
 	put(b, "x\ty", 3);
 	close(b);
-	assert_int_equal(logs_drain(f.logs, 5000), 0);
+	assert_int_equal(logs_drain(f.logs, PATIENCE_MS), 0);
 	assert_int_equal(pread(f.file, copy, sizeof(copy), 0), sizeof(bytes) - 1);
 	assert_memory_equal(copy, bytes, sizeof(bytes) - 1);
 	strcpy(copy, shown(&f));
@@ -104,7 +104,7 @@ static void test_carriage_returns_end_lines_once(void **state)
 	assert_int_equal(logs_add(f.logs, "w", -1, &a), 0);
 	put(a, bytes, sizeof(bytes) - 1);
 	close(a);
-	assert_int_equal(logs_drain(f.logs, 5000), 0);
+	assert_int_equal(logs_drain(f.logs, PATIENCE_MS), 0);
 	assert_string_equal(shown(&f), "w | 10%\nw | 50%\nw | 100%\nw | dos\nw | x\n");
 	close_fixture(&f);
 }
@@ -123,7 +123,7 @@ static void test_long_line_is_broken_between_characters(void **state)
 	assert_int_equal(logs_add(f.logs, "w", f.file, &a), 0);
 	put(a, text, n);
 	close(a);
-	assert_int_equal(logs_drain(f.logs, 5000), 0);
+	assert_int_equal(logs_drain(f.logs, PATIENCE_MS), 0);
 	got = shown(&f);
 	assert_null(strstr(got, "\\x"));
 	/* All characters, a prefix and a newline per piece. */
@@ -170,7 +170,7 @@ static void test_terminal_that_stands_still_does_not_stop_the_job(void **state)
 	put(a, "the end\n", 8);
 	close(a);
 	pthread_join(thread, NULL);
-	assert_int_equal(logs_drain(f.logs, 5000), 0);
+	assert_int_equal(logs_drain(f.logs, PATIENCE_MS), 0);
 	assert_int_equal(lseek(f.file, 0, SEEK_END), total + 8);
 	close_fixture(&f);
 }
@@ -206,7 +206,7 @@ static void test_closed_terminal_is_not_the_end(void **state)
 	clock_sleep_ms(50);
 	put(a, "two\n", 4);
 	close(a);
-	assert_int_equal(logs_drain(f.logs, 5000), 0);
+	assert_int_equal(logs_drain(f.logs, PATIENCE_MS), 0);
 	assert_int_equal(lseek(f.file, 0, SEEK_END), 8);
 	f.term[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	close_fixture(&f);
@@ -223,7 +223,7 @@ static void test_full_disk_does_not_stop_the_job(void **state)
 	assert_int_equal(logs_add(f.logs, "w", full, &a), 0);
 	put(a, "still shown\n", 12);
 	close(a);
-	assert_int_equal(logs_drain(f.logs, 5000), 0);
+	assert_int_equal(logs_drain(f.logs, PATIENCE_MS), 0);
 	got = shown(&f);
 	assert_non_null(strstr(got, "w | still shown\n"));
 	assert_non_null(strstr(got, "cannot be written: No space left on device"));

@@ -2,13 +2,13 @@
 #include "tests/unit/test.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "fs/base/err.h"
 #include "runner/mnt.h"
+#include "tests/unit/lib_apart.h"
 
 static char dir[PATH_MAX];
 
@@ -19,9 +19,8 @@ static int setup(void **state)
 	snprintf(dir, sizeof(dir), "/tmp/sluice-mnt.XXXXXX");
 	if (!mkdtemp(dir))
 		return -1;
-	if (unshare(CLONE_NEWNS))
-		return 0; /* not root: the cases say so */
-	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
+	lib_apart(); /* not root: the cases say so */
+	return 0;
 }
 
 static int teardown(void **state)

@@ -82,17 +82,27 @@ static void test_the_run_directory_must_be_absolute(void **state)
 
 static void test_progress_says_how_far_and_how_long(void **state)
 {
+	struct progress_amount some = {.files_done = 1,
+				       .files_left = 3,
+				       .bytes_done = 256 << 20,
+				       .bytes_left = 768 << 20};
+	const struct progress_amount none = {0};
 	char line[121];
 
 	(void)state;
-	progress_format(line, 120, 1, 4, 256 << 20, 1024 << 20, 2000);
+	progress_format(line, 120, &some, 2000);
 	assert_string_equal(line,
 			    "[#####...............] 256 MiB of 1.0 GiB, 1 of 4 files, "
 			    "128 MiB/s, ETA 6s");
-	progress_format(line, 120, 0, 0, 0, 0, 0);
+	progress_format(line, 120, &none, 0);
 	assert_non_null(strstr(line, "0 of 0 files"));
 	assert_null(strstr(line, "ETA"));
-	progress_format(line, 10, 1, 4, 1, 4, 1);
+	some.moving = 2; /* how long it takes nobody knows */
+	progress_format(line, 120, &some, 2000);
+	assert_string_equal(line,
+			    "[#####...............] 256 MiB of 1.0 GiB, 1 of 4 files and "
+			    "more in 2 renamed directories, 128 MiB/s");
+	progress_format(line, 10, &some, 1);
 	assert_int_equal(strlen(line), 10);
 }
 

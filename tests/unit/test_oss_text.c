@@ -145,7 +145,7 @@ static void test_posix_metadata_of_ossfs(void **state)
 					     {"gid", "1001"},
 					     {"mtime", "1330072987.000000005"}};
 	static const char *const octal[][2] = {{"mode", "0100600"}, {"owner", "7"}};
-	static const char *const link[][2] = {{"Mode", "41471"}};
+	static const char *const link[][2] = {{"Mode", "41471"}, {"mtime", "-1.5"}};
 	static const char *const google[][2] = {{"goog-reserved-posix-mode", "750"},
 						{"goog-reserved-posix-gid", "9"},
 						{"goog-reserved-file-mtime", "12"}};
@@ -168,6 +168,7 @@ static void test_posix_metadata_of_ossfs(void **state)
 	assert_int_equal(attr.mtime_ns, 42);
 	attr = applied(link, COUNT(link), false);
 	assert_true(attr.is_symlink);
+	assert_int_equal(attr.mtime_ns, -1500000000);
 	attr = applied(google, COUNT(google), true);
 	assert_int_equal(attr.mode, S_IFDIR | 0750);
 	assert_int_equal(attr.gid, 9);

@@ -243,6 +243,7 @@ static void test_links_and_attributes_are_kept(void **state)
 
 static void test_an_open_file_is_published(void **state)
 {
+	struct origin_attr published;
 	struct output_file *f;
 	struct rig t;
 
@@ -253,13 +254,7 @@ static void test_an_open_file_is_published(void **state)
 	start(&t);
 	f = open_for(&t, "log", O_CREAT | O_WRONLY | O_APPEND);
 	assert_int_equal(output_write(f, 0, "line 1\n", 7, 0), 0);
-	for (int i = 0; i < 100; i++) {
-		struct origin_attr attr;
-
-		if (lib_stat(t.origin, "log", &attr) == 0)
-			break;
-		clock_sleep_ms(20);
-	}
+	eventually(lib_stat(t.origin, "log", &published) == 0);
 	lib_assert_content(t.origin, "log", "line 1\n");
 	assert_int_equal(output_write(f, 7, "line 2\n", 7, 0), 0);
 	close_file(f);
@@ -305,6 +300,7 @@ static void test_writers_wait_for_space_instead_of_failing(void **state)
 	set_up(&t);
 	t.o = output_free(t.o);
 	t.config.stage_size_max = 256 << 10;
+	t.config.full_timeout_ms = 10000;
 	start(&t);
 	/* Sixteen times as much as the stage may hold. */
 	for (int i = 0; i < 64; i++) {
@@ -330,6 +326,24 @@ static void test_writers_wait_for_space_instead_of_failing(void **state)
 		close_file(f);
 	}
 	drain(&t);
+	tear_down(&t);
+}
+
+static void test_what_is_too_large_for_a_copy_is_sent(void **state)
+{
+	struct fault_rule too_large = {.op = ORIGIN_COPY, .error = -EFBIG};
+	struct rig t;
+
+	(void)state;
+	set_up_faulty(&t);
+	put(&t, "f", "large");
+	drain(&t);
+	fault_add(t.origin, &too_large);
+	assert_int_equal(move(&t, "f", "g", 0), 0);
+	assert_reads(&t, "g", "large");
+	drain(&t);
+	assert_listed(&t, "g");
+	lib_assert_content(t.origin, "g", "large");
 	tear_down(&t);
 }
 
@@ -440,6 +454,7 @@ static void test_a_drain_waits_for_what_changes_again(void **state)
 TEST_MAIN(cmocka_unit_test(test_a_drain_waits_for_what_changes_again),
 	  cmocka_unit_test(test_a_truncation_by_name_is_kept),
 	  cmocka_unit_test(test_writers_wait_for_space_instead_of_failing),
+	  cmocka_unit_test(test_what_is_too_large_for_a_copy_is_sent),
 	  cmocka_unit_test(test_a_close_without_a_change_sends_nothing),
 	  cmocka_unit_test(test_writes_behind_our_back_are_acknowledged),
 	  cmocka_unit_test(test_a_closed_file_reaches_the_store),

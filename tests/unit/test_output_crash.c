@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -19,12 +20,12 @@
 
 #include "cache/origin.h"
 #include "fs/backend/file.h"
-#include "fs/base/buf.h"
 #include "fs/base/cleanup.h"
 #include "fs/base/clock.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 #include "fs/output.h"
+#include "tests/unit/lib_drain.h"
 #include "tests/unit/lib_origin.h"
 #include "tests/unit/lib_trace.h"
 
@@ -32,6 +33,9 @@
 #define LARGE (3 * PART + 100)
 #define BASE (8 * PART)
 #define BASE_MAX (BASE + 3000)
+#define EARLY (6 * PART + 100)
+#define LINE 3000 /* of the log */
+#define TREE 9    /* objects that nobody lists before their directory is renamed */
 
 static const struct output_owner me = {1000, 1000};
 
@@ -42,6 +46,8 @@ static const char *const points[] = {
 	"journal.append.torn",
 	"journal.fsync.before",
 	"journal.fsync.after",
+	"carry.before",
+	"carry.appended",
 	"flush.sync.before",
 	"flush.reply.before",
 	"segment.rotate",
@@ -57,13 +63,18 @@ static const char *const points[] = {
 	"multi.copy.acked",
 	"multi.end.before",
 	"multi.end.acked",
+	"append.before",
+	"append.acked",
 	"copy.before",
 	"copy.acked",
 	"delete.before",
 	"delete.acked",
+	"walk.page",
+	"walk.finished",
 	"stage.unlink",
 	"drain.begin",
 	"receipt.write",
+	"ledger.write.after",
 };
 
 struct place {
@@ -104,6 +115,14 @@ static void make_place(struct place *p)
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_int_equal(io_pwrite(fd, data, fill_base(data, '0'), 0), 0);
 	close(fd);
+	snprintf(path, sizeof(path), "%s/tree", p->store);
+	assert_int_equal(mkdir(path, 0700), 0);
+	for (int i = 0; i < TREE; i++) {
+		snprintf(path, sizeof(path), "%s/tree/%d", p->store, i);
+		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		assert_int_equal(io_pwrite(fd, path, 1 + (size_t)i, 0), 0);
+		close(fd);
+	}
 }
 
 /* Returns NULL when it cannot start (the child dies of that). */
@@ -113,6 +132,8 @@ static struct output *begin(const struct place *p, struct origin **origin)
 				       .ttl_ms = 60000,
 				       .part_size = PART,
 				       .fetch_max = PART,
+				       .append_objects = true,
+				       .walk_ahead = 4,
 				       .upload_parallel = 4};
 	struct why why = {""};
 	struct output *o;
@@ -168,6 +189,62 @@ static void patch_base(struct output *o, uint64_t seconds, int pipe)
 	output_forget(o, attr.ino, 1);
 }
 
+/* A file that stays open while what it grew is published. */
+static void grow_log(struct output *o, uint64_t seconds, int pipe)
+{
+	char data[3 * LINE];
+	struct output_file *f;
+	struct tree_attr attr;
+
+	fill(data, sizeof(data), 'l');
+	must(output_create(o, TREE_ROOT, "log", 0644, O_WRONLY | O_CREAT, me, 0, &attr,
+			   &f));
+	output_forget(o, attr.ino, 1);
+	for (int i = 0; i < 3; i++) {
+		must(output_write(f, (uint64_t)i * LINE, data + i * LINE, LINE, 0));
+		must(output_flush(f));
+		say(pipe, (char)('3' + i)); /* log = so many lines */
+		if (i < 2)
+			must(output_drain(o, seconds, NULL));
+	}
+	output_release(f);
+}
+
+/* A flush as a mount makes it: answered by another thread, if it has to wait. */
+struct answer {
+	pthread_mutex_t lock;
+	pthread_cond_t come;
+	bool here;
+	int result;
+};
+
+static void take_answer(void *arg, int result)
+{
+	struct answer *a = arg;
+
+	pthread_mutex_lock(&a->lock);
+	a->result = result;
+	a->here = true;
+	pthread_cond_signal(&a->come);
+	pthread_mutex_unlock(&a->lock);
+}
+
+static int flush(struct output_file *f)
+{
+	struct answer a = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+	int r = output_flush_later(f, take_answer, &a);
+
+	if (r == TREE_E_WAIT)
+		return output_flush(f);
+	if (r != OUTPUT_E_LATER)
+		return r;
+	pthread_mutex_lock(&a.lock);
+	while (!a.here)
+		pthread_cond_wait(&a.come, &a.lock);
+	pthread_mutex_unlock(&a.lock);
+	return a.result;
+}
+
 static void write_file(struct output *o, uint64_t dir, const char *name, char seed,
 		       size_t n)
 {
@@ -181,13 +258,54 @@ static void write_file(struct output *o, uint64_t dir, const char *name, char se
 	output_forget(o, attr.ino, 1);
 	must(output_write(f, 0, data, n / 2, 0));
 	must(output_write(f, n / 2, data + n / 2, n - n / 2, 0));
+	must(flush(f));
+	output_release(f);
+}
+
+/* Twice, and something new where it was. */
+static void move_tree(struct output *o, int pipe)
+{
+	struct tree_attr attr;
+
+	must(output_rename(o, TREE_ROOT, "tree", TREE_ROOT, "grown", 0));
+	must(output_fsyncdir(o, TREE_ROOT));
+	say(pipe, '6'); /* grown/0 to grown/8, no tree */
+	must(output_mkdir(o, TREE_ROOT, "tree", 0755, me, &attr));
+	write_file(o, attr.ino, "1", 'g', LARGE);
+	output_forget(o, attr.ino, 1);
+	say(pipe, '7'); /* tree/1 = g */
+	must(output_rename(o, TREE_ROOT, "grown", TREE_ROOT, "tall", 0));
+	must(output_fsyncdir(o, TREE_ROOT));
+	say(pipe, '8'); /* tall/0 to tall/8, no grown */
+}
+
+static bool begins_early; /* the story, with a file that is sent before it is closed */
+
+/* Parts of it are in the store when its beginning is written once more. */
+static void write_early(struct output *o, struct origin *origin, int pipe)
+{
+	_cleanup_(freep) char *data = malloc(EARLY);
+	struct origin_stats sent = {0};
+	struct output_file *f;
+	struct tree_attr attr;
+
+	fill(data, EARLY, 'h');
+	must(output_create(o, TREE_ROOT, "early", 0644, O_WRONLY | O_CREAT, me, 0, &attr,
+			   &f));
+	output_forget(o, attr.ino, 1);
+	must(output_write(f, 0, data, EARLY, 0));
+	for (; !sent.requests[ORIGIN_MULTI_PART]; clock_sleep_ms(5))
+		origin->ops->stats(origin, &sent);
+	fill(data, EARLY, 'i');
+	must(output_write(f, 0, data, EARLY, 0));
 	must(output_flush(f));
+	say(pipe, '/'); /* early = i */
 	output_release(f);
 }
 
 static void story(const struct place *p, int pipe)
 {
-	uint64_t seconds = clock_mono_ms() + 20000;
+	uint64_t seconds = patience();
 	struct buf receipt = BUF_INIT;
 	struct origin *origin;
 	struct output *o = begin(p, &origin);
@@ -195,7 +313,11 @@ static void story(const struct place *p, int pipe)
 
 	if (!o)
 		_exit(5);
+	if (begins_early)
+		write_early(o, origin, pipe);
 	patch_base(o, seconds, pipe);
+	grow_log(o, seconds, pipe);
+	move_tree(o, pipe);
 	must(output_mkdir(o, TREE_ROOT, "d", 0755, me, &d));
 	write_file(o, d.ino, "small", 'a', 5000);
 	say(pipe, 'a'); /* d/small = a */
@@ -220,7 +342,7 @@ static void story(const struct place *p, int pipe)
 	must(output_unlink(o, TREE_ROOT, "large"));
 	must(output_fsyncdir(o, TREE_ROOT));
 	say(pipe, 'h'); /* no large */
-	must(output_drain(o, seconds, &receipt));
+	must(lib_drain(o, seconds, &receipt));
 	buf_fini(&receipt);
 	/* Staged files go at leisure; this point waits for it. */
 	if (getenv("SLUICE_KILL_AT") &&
@@ -240,8 +362,8 @@ static char version_of(struct origin *origin, const char *key)
 	static const struct {
 		char seed;
 		size_t n;
-	} versions[] = {
-		{'a', 5000}, {'b', LARGE}, {'d', 6000}, {'e', 7000}, {'g', LARGE}};
+	} versions[] = {{'a', 5000}, {'b', LARGE}, {'d', 6000},
+			{'e', 7000}, {'g', LARGE}, {'i', EARLY}};
 	_cleanup_(buf_fini) struct buf got = BUF_INIT;
 	int r = lib_get(origin, key, 0, ORIGIN_TO_END, NULL, &got);
 
@@ -291,6 +413,50 @@ static char version_of_base(struct origin *origin)
 	return '?';
 }
 
+/* '3' to '5' by its length, '-' for none, '?' where it is not the beginning of the log. */
+static char version_of_log(struct origin *origin)
+{
+	_cleanup_(buf_fini) struct buf got = BUF_INIT;
+	char want[3 * LINE];
+	int r = lib_get(origin, "log", 0, ORIGIN_TO_END, NULL, &got);
+
+	if (r == -ENOENT)
+		return '-';
+	assert_int_equal(r, 0);
+	fill(want, sizeof(want), 'l');
+	if (got.len == 0 || got.len > sizeof(want) || got.len % LINE ||
+	    memcmp(got.data, want, got.len) != 0)
+		return '?';
+	return (char)('2' + got.len / LINE);
+}
+
+/* Under which name the whole tree is: 't'ree, 'g'rown or ta'l'l; '?' when it is not under
+ * one of them as a whole. */
+static char place_of_tree(struct origin *origin, bool has_new)
+{
+	static const char *const names[] = {"tree", "grown", "tall"};
+	char place = '-';
+	int found = 0;
+
+	for (int n = 0; n < 3; n++) {
+		for (int i = 0; i < TREE; i++) {
+			struct origin_attr attr;
+			char key[32];
+
+			snprintf(key, sizeof(key), "%s/%d", names[n], i);
+			if (lib_stat(origin, key, &attr) != 0 ||
+			    (has_new && n == 0 && i == 1))
+				continue;
+			if (attr.size != 1 + (uint64_t)i ||
+			    (found > 0 && place != "tgl"[n]))
+				return '?';
+			place = "tgl"[n];
+			found++;
+		}
+	}
+	return found == TREE ? place : '?';
+}
+
 static void expect_one_of(const char *what, char got, const char *allowed)
 {
 	if (!strchr(allowed, got))
@@ -310,6 +476,19 @@ static void compare(struct origin *origin, char last)
 		      last >= '2'   ? "2"
 		      : last >= '1' ? "12"
 				    : "012");
+	expect_one_of("log", version_of_log(origin),
+		      last >= '5'   ? "5"
+		      : last >= '4' ? "45"
+		      : last >= '3' ? "345"
+				    : "-345");
+	expect_one_of("tree/1", version_of(origin, "tree/1"), last >= '7' ? "g" : "g-?");
+	expect_one_of("the tree",
+		      place_of_tree(origin, version_of(origin, "tree/1") == 'g'),
+		      last >= '8'   ? "l"
+		      : last >= '6' ? "gl"
+				    : "tgl");
+	expect_one_of("early", version_of(origin, "early"),
+		      last != '0' && begins_early ? "i" : "-i");
 	expect_one_of("tmp", tmp, last >= 'e' ? "-" : "-e");
 	expect_one_of("last", version_of(origin, "last"), last >= 'g' ? "g" : "-g");
 	if (last >= 'h')
@@ -377,7 +556,7 @@ static void deliver(struct output *o)
 {
 	_cleanup_(buf_fini) struct buf receipt = BUF_INIT;
 
-	if (output_drain(o, clock_mono_ms() + 20000, &receipt) != 0)
+	if (lib_drain(o, patience(), &receipt) != 0)
 		fail_msg("not delivered; killed at %s: %s", describe_death(),
 			 receipt.data);
 }
@@ -418,19 +597,16 @@ static bool is_full(void)
 	return how && strcmp(how, "full") == 0;
 }
 
-static void test_every_kill_point_keeps_every_promise(void **state)
+static void kill_at_points(const char *const *names, size_t name_count, int count)
 {
-	int count = is_full() ? 12 : 2;
-
-	(void)state;
 	log_set_fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
-	for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
+	for (size_t i = 0; i < name_count; i++) {
 		for (int n = 1; n <= count; n++) {
 			struct place p;
 			char point[64];
 			bool killed = false;
 
-			snprintf(point, sizeof(point), "%s:%d", points[i], n);
+			snprintf(point, sizeof(point), "%s:%d", names[i], n);
 			/* Some points wait for others to be slow: a run may miss them. */
 			for (int tries = 0; tries < (n == 1 ? 10 : 1) && !killed;
 			     tries++) {
@@ -449,6 +625,25 @@ static void test_every_kill_point_keeps_every_promise(void **state)
 				break;
 		}
 	}
+}
+
+static void test_every_kill_point_keeps_every_promise(void **state)
+{
+	(void)state;
+	kill_at_points(points, sizeof(points) / sizeof(*points), is_full() ? 12 : 2);
+}
+
+/* While parts are sent of a file that is still being written, and of the version then. */
+static void test_a_kill_with_parts_ahead_leaves_no_upload(void **state)
+{
+	static const char *const ahead[] = {"multi.begin.after", "multi.id.recorded",
+					    "multi.part.before", "multi.part.acked",
+					    "flush.sync.before", "multi.end.before"};
+
+	(void)state;
+	begins_early = true;
+	kill_at_points(ahead, sizeof(ahead) / sizeof(*ahead), is_full() ? 12 : 1);
+	begins_early = false;
 }
 
 /* One story in a place of its own, killed, recovered, compared. */
@@ -500,5 +695,6 @@ static void test_a_kill_at_system_calls_keeps_every_promise(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(test_every_kill_point_keeps_every_promise),
+	  cmocka_unit_test(test_a_kill_with_parts_ahead_leaves_no_upload),
 	  cmocka_unit_test(test_a_kill_at_system_calls_keeps_every_promise),
 	  cmocka_unit_test(test_a_kill_at_any_moment_keeps_every_promise))

@@ -32,6 +32,7 @@
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 #include "fs/output.h"
+#include "tests/unit/lib_drain.h"
 #include "tests/unit/lib_origin.h"
 #include "tests/unit/power.h"
 
@@ -402,7 +403,7 @@ static void recover_and_compare(struct run *run, const struct promises *p)
 
 	o = start(run, false, &origin);
 	assert_non_null(o);
-	if (output_drain(o, clock_mono_ms() + 30000, &receipt) != 0)
+	if (lib_drain(o, patience(), &receipt) != 0)
 		fail_msg("not delivered: %s; SLUICE_SEED=%llu, cut at %llu, failed sync "
 			 "%llu",
 			 receipt.data, (unsigned long long)run->seed,

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,12 +13,12 @@
 #include "cache/origin.h"
 #include "fs/backend/fault.h"
 #include "fs/backend/mem.h"
-#include "fs/base/buf.h"
 #include "fs/base/clock.h"
 #include "fs/base/crc.h"
 #include "fs/base/io.h"
 #include "fs/base/log.h"
 #include "fs/output.h"
+#include "tests/unit/lib_drain.h"
 #include "tests/unit/lib_origin.h"
 
 #define PART (128u << 10)
@@ -118,7 +120,7 @@ static void drain(struct rig *t)
 {
 	struct buf receipt = BUF_INIT;
 
-	if (output_drain(t->o, clock_mono_ms() + 20000, &receipt) != 0)
+	if (lib_drain(t->o, patience(), &receipt) != 0)
 		fail_msg("%s", receipt.data);
 	buf_fini(&receipt);
 }
@@ -309,7 +311,7 @@ static void test_an_object_replaced_by_others_is_an_error(void **state)
 	assert_int_equal(output_read(f, 500000, text, sizeof(text), 0, &n), 0);
 	assert_memory_equal(text, t.want + 500000, sizeof(text));
 	output_release(f);
-	assert_int_equal(output_drain(t.o, clock_mono_ms() + 500, &receipt),
+	assert_int_equal(lib_drain(t.o, clock_mono_ms() + 500, &receipt),
 			 OUTPUT_E_PENDING);
 	assert_non_null(strstr(receipt.data, "was replaced or removed by others"));
 	buf_fini(&receipt);
@@ -464,7 +466,7 @@ static void test_a_lost_completion_is_found_before_it_is_superseded(void **state
 	output_release(f);
 	assert_int_equal(output_drain(t.o, clock_mono_ms() + 300, NULL),
 			 OUTPUT_E_PENDING);
-	assert_true(requests(&t, ORIGIN_MULTI_END) >= 1);
+	eventually(requests(&t, ORIGIN_MULTI_END) > 0);
 	assert_stored(&t, "f");
 	restart(&t);
 	f = open_file(&t, "f", O_RDWR);
@@ -505,7 +507,184 @@ static void test_holes_are_where_the_object_has_none(void **state)
 	tear_down(&t);
 }
 
+/* One request that replaces the object whose bytes it needs: its answer is lost, and it has
+ * to be sent again. */
+static void test_a_lost_answer_does_not_cost_the_rest(void **state)
+{
+	struct fault_rule lost = {
+		.op = ORIGIN_PUT, .count = 2, .after = true, .error = -ETIMEDOUT};
+	struct origin_req put = {.op = ORIGIN_PUT, .key = "f"};
+	struct output_file *f;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	t.config.fetch_max = 1000;
+	t.size = PART - 1000;
+	put.body = (struct origin_body){.data = t.want, .len = t.size};
+	assert_int_equal(origin_call(t.mem, &put), 0);
+	restart(&t);
+	fault_add(t.origin, &lost);
+	f = open_file(&t, "f", O_RDWR);
+	/* Nothing in between is worth a copy. */
+	for (uint64_t off = PART / 4; off < t.size; off += PART / 4)
+		write_at(&t, f, off, 10, 2);
+	write_at(&t, f, t.size - 10, 10, 2);
+	close_file(f);
+	drain(&t);
+	assert_stored(&t, "f");
+	tear_down(&t);
+}
+
+/* All of it is sent, in parts, some bytes from the object itself; the answer to the last
+ * request is lost, and so is the process. */
+static void test_a_completion_that_nobody_saw_is_found_after_a_restart(void **state)
+{
+	struct fault_rule lost = {
+		.op = ORIGIN_MULTI_END, .after = true, .error = -ETIMEDOUT};
+	struct fault_rule no_stat = {.op = ORIGIN_STAT, .error = -ECONNREFUSED};
+	struct output_file *f;
+	struct rig t;
+	int rule;
+
+	(void)state;
+	set_up(&t);
+	f = open_file(&t, "f", O_RDWR);
+	for (uint64_t off = PART / 4; off < LARGE; off += PART / 4)
+		write_at(&t, f, off, 10, 2);
+	write_at(&t, f, LARGE - 10, 10, 3);
+	rule = fault_add(t.origin, &lost);
+	fault_add(t.origin, &no_stat);
+	close_file(f);
+	eventually(fault_hits(t.origin, rule) > 0);
+	assert_int_equal(requests(&t, ORIGIN_MULTI_COPY), 0);
+	restart(&t);
+	fault_clear(t.origin);
+	drain(&t);
+	assert_stored(&t, "f");
+	tear_down(&t);
+}
+
+/* The answer is lost, and before anyone can look the file has another name. */
+static void test_a_completion_that_nobody_saw_is_found_after_a_rename(void **state)
+{
+	struct fault_rule lost = {
+		.op = ORIGIN_MULTI_END, .count = 1, .after = true, .error = -ETIMEDOUT};
+	struct fault_rule no_stat = {.op = ORIGIN_STAT, .error = -ECONNREFUSED};
+	struct origin_req put = {.op = ORIGIN_PUT, .key = "g"};
+	struct output_file *f;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	put.body = (struct origin_body){.data = t.want + 1, .len = LARGE - 1};
+	assert_int_equal(origin_call(t.mem, &put), 0);
+	f = open_file(&t, "f", O_RDWR);
+	write_at(&t, f, PART, 10, 2);
+	fault_add(t.origin, &lost);
+	fault_add(t.origin, &no_stat);
+	close_file(f);
+	eventually(requests(&t, ORIGIN_MULTI_END) > 0);
+	assert_int_equal(
+		output_rename(t.o, TREE_ROOT, "f", TREE_ROOT, "g", RENAME_EXCHANGE), 0);
+	fault_clear(t.origin);
+	drain(&t);
+	assert_stored(&t, "g");
+	tear_down(&t);
+}
+
+/* Of two that swap names one comes home; who reads it stays with it. */
+static void test_a_reader_follows_a_file_home(void **state)
+{
+	struct fault_rule refused = {.op = ORIGIN_MULTI_BEGIN, .error = -ECONNREFUSED};
+	struct origin_req put = {.op = ORIGIN_PUT, .key = "g"};
+	struct output_file *f, *g;
+	char *got;
+	size_t n;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	put.body = (struct origin_body){.data = t.want + 1, .len = LARGE - 1};
+	assert_int_equal(origin_call(t.mem, &put), 0);
+	f = open_file(&t, "f", O_RDONLY);
+	g = open_file(&t, "g", O_RDONLY);
+	fault_add(t.origin, &refused);
+	assert_int_equal(
+		output_rename(t.o, TREE_ROOT, "f", TREE_ROOT, "g", RENAME_EXCHANGE), 0);
+	eventually(requests(&t, ORIGIN_COPY) > 0);
+	assert_int_equal(requests(&t, ORIGIN_COPY), 1);
+	usleep(20000);
+	assert_reads(&t, f);
+	got = malloc(LARGE);
+	assert_int_equal(output_read(g, 0, got, LARGE, 0, &n), 0);
+	assert_int_equal(n, LARGE - 1);
+	assert_memory_equal(got, t.want + 1, n);
+	free(got);
+	fault_clear(t.origin);
+	drain(&t);
+	assert_reads(&t, f);
+	output_release(f);
+	output_release(g);
+	assert_stored(&t, "g");
+	tear_down(&t);
+}
+
+/* ---- acknowledgements at the same time ---------------------------------------------------- */
+
+struct syncing {
+	struct output_file *file;
+	atomic_bool stop;
+};
+
+static void *sync_again_and_again(void *arg)
+{
+	struct syncing *s = arg;
+
+	while (!atomic_load(&s->stop))
+		assert_int_equal(output_fsync(s->file, false), 0);
+	return NULL;
+}
+
+/* What one closes is not taken back by another's fsync that looked a moment before. */
+static void test_an_older_look_takes_nothing_back(void **state)
+{
+	struct syncing syncing = {0};
+	struct output_file *f;
+	pthread_t thread;
+	struct rig t;
+
+	(void)state;
+	set_up(&t);
+	t.size = 0;
+	f = open_file(&t, "new", O_CREAT | O_RDWR);
+	write_at(&t, f, 0, PART, 1);
+	syncing.file = open_file(&t, "new", O_RDWR);
+	assert_int_equal(pthread_create(&thread, NULL, sync_again_and_again, &syncing),
+			 0);
+	for (int i = 0; i < 300; i++) {
+		struct output_progress p;
+
+		write_at(&t, f, t.size, 100, 2);
+		assert_int_equal(output_flush(f), 0);
+		output_progress(t.o, &p);
+		assert_int_equal(p.bytes_pending, t.size);
+	}
+	atomic_store(&syncing.stop, true);
+	pthread_join(thread, NULL);
+	output_release(syncing.file);
+	close_file(f);
+	drain(&t);
+	assert_stored(&t, "new");
+	tear_down(&t);
+}
+
 TEST_MAIN(cmocka_unit_test(test_a_change_costs_its_part),
+	  cmocka_unit_test(test_a_lost_answer_does_not_cost_the_rest),
+	  cmocka_unit_test(test_a_completion_that_nobody_saw_is_found_after_a_restart),
+	  cmocka_unit_test(test_a_completion_that_nobody_saw_is_found_after_a_rename),
+	  cmocka_unit_test(test_a_reader_follows_a_file_home),
+	  cmocka_unit_test(test_an_older_look_takes_nothing_back),
 	  cmocka_unit_test(test_cutting_and_growing),
 	  cmocka_unit_test(test_a_changed_object_survives_a_restart),
 	  cmocka_unit_test(test_an_object_replaced_by_others_is_an_error),

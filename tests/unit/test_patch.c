@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -145,10 +147,106 @@ static void test_what_is_doubtful_and_changed_is_forgotten(void **state)
 	patch_doubt(p);
 	assert_true(patch_is_doubtful(p));
 	assert_true(patch_same(p, 0, &end));
-	assert_int_equal(patch_mark(p, 1, 2), 0);
+	assert_int_equal(patch_mark_late(p, 1, 2), 0);
 	assert_false(patch_is_doubtful(p));
 	assert_false(patch_same(p, 0, &end));
 	patch_free(p);
+}
+
+static uint64_t own_bytes(struct patch *p)
+{
+	struct ranges own;
+	uint64_t sum;
+
+	assert_int_equal(patch_own(p, &own), 0);
+	sum = ranges_sum(&own);
+	ranges_fini(&own);
+	return sum;
+}
+
+/* A power cut would leave zeros in the place of the others, which the object has. */
+static void test_only_durable_ranges_are_for_the_journal(void **state)
+{
+	struct patch_sync first = {0}, second = {0};
+	int fd = memfd_create("t", MFD_CLOEXEC);
+	struct patch *p, *late;
+	struct ranges own;
+
+	(void)state;
+	assert_int_equal(ftruncate(fd, SIZE), 0);
+	assert_int_equal(patch_new(&object, true, &p), 0);
+	assert_int_equal(patch_write(p, fd, "0123456789", 10, 100), 0);
+	assert_int_equal(own_bytes(p), 0);
+	assert_int_equal(patch_sync_begin(p, &first), 0);
+	assert_int_equal(patch_write(p, fd, "abc", 3, 200), 0);
+	assert_int_equal(patch_sync_begin(p, &second), 0);
+	patch_sync_end(p, &second, true);
+	assert_int_equal(own_bytes(p), 13);
+	/* It began earlier, and takes nothing back. */
+	patch_sync_end(p, &first, true);
+	assert_int_equal(own_bytes(p), 13);
+
+	assert_int_equal(patch_write(p, fd, "late", 4, 300), 0);
+	assert_int_equal(patch_sync_begin(p, &first), 0);
+	patch_sync_end(p, &first, false);
+	assert_int_equal(own_bytes(p), 13);
+	/* A new daemon has all from the last one, and the journal's word for some of it. */
+	assert_int_equal(patch_own(p, &own), 0);
+	assert_int_equal(patch_restore(&object, SIZE, &own, &late), 0);
+	ranges_fini(&own);
+	assert_int_equal(patch_trust(p, late), 0);
+	assert_int_equal(own_bytes(p), 13);
+	patch_cut(p, 105);
+	assert_int_equal(own_bytes(p), 5);
+	patch_free(late);
+	patch_free(p);
+	close(fd);
+}
+
+struct filling {
+	struct patch *patch;
+	int fd;
+	atomic_bool stop;
+};
+
+static void *keep_filling(void *arg)
+{
+	struct filling *f = arg;
+	char data[SIZE];
+
+	memset(data, 'x', sizeof(data));
+	while (!atomic_load(&f->stop))
+		patch_fill(f->patch, f->fd, data, SIZE, 0);
+	return NULL;
+}
+
+static void test_a_hole_that_is_punched_is_not_filled(void **state)
+{
+	char got[SIZE];
+
+	(void)state;
+	for (int round = 0; round < 100; round++) {
+		struct filling f = {.fd = memfd_create("file", MFD_CLOEXEC)};
+		pthread_t thread;
+
+		assert_int_equal(ftruncate(f.fd, SIZE), 0);
+		assert_int_equal(patch_new(&object, true, &f.patch), 0);
+		assert_int_equal(pthread_create(&thread, NULL, keep_filling, &f), 0);
+		for (uint64_t at = 0; at < SIZE; at += 64)
+			assert_int_equal(
+				patch_zero(f.patch, f.fd,
+					   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at,
+					   32),
+				0);
+		atomic_store(&f.stop, true);
+		pthread_join(thread, NULL);
+		assert_int_equal(pread(f.fd, got, SIZE, 0), SIZE);
+		for (uint64_t at = 0; at < SIZE; at += 64)
+			assert_int_equal(got[at], 0);
+		;
+		patch_free(f.patch);
+		close(f.fd);
+	}
 }
 
 /* ---- plans -------------------------------------------------------------------------------- */
@@ -197,7 +295,7 @@ static void test_plans_keep_the_rules_of_parts(void **state)
 		for (uint64_t i = random_below(&random, 12); i > 0; i--) {
 			uint64_t off = random_below(&random, o.size);
 
-			patch_mark(p, off, off + random_below(&random, 200000));
+			patch_mark_late(p, off, off + random_below(&random, 200000));
 		}
 		if (random_below(&random, 4) == 0) {
 			size = 1 + random_below(&random, o.size);
@@ -237,7 +335,7 @@ static void test_many_changes_still_fit_into_one_upload(void **state)
 	(void)state;
 	assert_int_equal(patch_new(&o, false, &p), 0);
 	for (uint64_t i = 0; i < PATCH_RANGES_MAX * 2; i++)
-		patch_mark(p, i * 500000, i * 500000 + 1);
+		patch_mark_late(p, i * 500000, i * 500000 + 1);
 	check_plan(p, o.size, &rules);
 	patch_free(p);
 }
@@ -291,6 +389,8 @@ static void test_ranges_survive_the_journal(void **state)
 
 TEST_MAIN(cmocka_unit_test(test_ranges_are_a_set_of_offsets),
 	  cmocka_unit_test(test_a_sparse_file_has_what_was_written),
+	  cmocka_unit_test(test_only_durable_ranges_are_for_the_journal),
+	  cmocka_unit_test(test_a_hole_that_is_punched_is_not_filled),
 	  cmocka_unit_test(test_a_stored_version_is_the_new_object),
 	  cmocka_unit_test(test_what_is_doubtful_and_changed_is_forgotten),
 	  cmocka_unit_test(test_plans_keep_the_rules_of_parts),

@@ -39,7 +39,7 @@ static uint64_t read_on(struct readahead *ra, uint64_t from, uint64_t to,
 		reached = p.end > reached ? p.end : reached;
 		now_us += us;
 		if (waiting != NEVER)
-			readahead_waited(ra, off, waiting == SILENT, now_us);
+			readahead_waited(ra, off, waiting == SILENT, us, now_us);
 	}
 	return reached > to ? reached - to : 0;
 }
@@ -62,9 +62,75 @@ static void test_the_window_is_never_far_beyond_what_was_read(void **state)
 
 	(void)state;
 	readahead_init(&ra);
-	for (uint64_t off = 0; off < 8 * MIB; off += 256 * KIB)
-		assert_true(read_on(&ra, off, off + 256 * KIB, SILENT, 1000) <=
-			    4 * (off + 256 * KIB) + 512 * KIB);
+	for (uint64_t off = 0; off < 32 * MIB; off += 256 * KIB) {
+		uint64_t have = off + 256 * KIB, factor = have < 4 * MIB ? 4 : 16;
+
+		assert_true(read_on(&ra, off, have, SILENT, 20000) <=
+			    factor * have + 512 * KIB);
+	}
+	/* From the middle it is four times, however long. */
+	for (uint64_t off = 0; off < 32 * MIB; off += 256 * KIB)
+		assert_true(read_on(&ra, GIB / 2 + off, GIB / 2 + off + 256 * KIB, SILENT,
+				    20000) <= 4 * (off + 256 * KIB) + 512 * KIB);
+}
+
+/* One reader with blocks of n bytes, and a store that answers all that it was asked once a
+ * round trip: what has come after so many of them. */
+static uint64_t come_after(uint64_t first, uint64_t n, int trips)
+{
+	struct readahead ra;
+	uint64_t off = 0, come = 0, now_us = 1;
+
+	readahead_init(&ra);
+	ra.first = first;
+	while (trips--) {
+		uint64_t asked = come;
+
+		do {
+			struct readahead_plan p =
+				readahead_note(&ra, off, n, GIB, WINDOW);
+
+			off += n;
+			asked = off > asked ? off : asked;
+			asked = p.end > asked ? p.end : asked;
+		} while (off <= come);
+		now_us += 20000;
+		readahead_waited(&ra, off - n, true, 20000, now_us);
+		come = asked;
+	}
+	return come;
+}
+
+static void test_the_wire_is_full_after_a_few_round_trips(void **state)
+{
+	(void)state;
+	assert_true(come_after(0, MIB, 1) <= 5 * MIB);
+	assert_true(come_after(0, MIB, 2) >= 64 * MIB);
+	assert_true(come_after(0, MIB, 3) >= 180 * MIB);
+	/* Small reads say less. */
+	assert_true(come_after(0, 128 * KIB, 1) <= 640 * KIB);
+	assert_true(come_after(0, 128 * KIB, 2) <= 4 * MIB);
+	assert_true(come_after(0, 128 * KIB, 4) >= 64 * MIB);
+}
+
+static void test_others_who_read_on_speak_for_the_next_reader(void **state)
+{
+	struct readahead ra;
+	struct readahead_plan p;
+
+	(void)state;
+	assert_true(come_after(32 * MIB, 128 * KIB, 1) >= 31 * MIB);
+	assert_true(come_after(32 * MIB, 128 * KIB, 1) <= 33 * MIB);
+	/* Not for one who begins elsewhere, nor for what he reads after that. */
+	readahead_init(&ra);
+	ra.first = 32 * MIB;
+	for (uint64_t i = 0; i < 4; i++) {
+		p = readahead_note(&ra, 512 * MIB + i * 64 * KIB, 64 * KIB, GIB, WINDOW);
+		assert_true(p.end - p.off <= 512 * KIB);
+	}
+	assert_int_equal(readahead_read_on(&ra), 0);
+	p = readahead_note(&ra, 0, 64 * KIB, GIB, WINDOW);
+	assert_int_equal(readahead_read_on(&ra), 64 * KIB);
 }
 
 static void test_a_reader_that_never_waits_keeps_a_small_window(void **state)
@@ -209,6 +275,8 @@ static void test_what_could_not_be_asked_for_is_planned_again(void **state)
 
 TEST_MAIN(cmocka_unit_test(test_a_latency_opens_the_window_to_its_maximum),
 	  cmocka_unit_test(test_the_window_is_never_far_beyond_what_was_read),
+	  cmocka_unit_test(test_the_wire_is_full_after_a_few_round_trips),
+	  cmocka_unit_test(test_others_who_read_on_speak_for_the_next_reader),
 	  cmocka_unit_test(test_a_reader_that_never_waits_keeps_a_small_window),
 	  cmocka_unit_test(test_the_window_grows_while_that_brings_speed),
 	  cmocka_unit_test(test_random_reads_are_left_alone),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/slots.h"
+#include "fs/base/slots.h"
 
 #include <errno.h>
 #include <stdlib.h>

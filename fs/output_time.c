@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Times of open files. While a file is open with bytes of its own, those know when they were
+ * changed; before and after, the node does. So the first open gives them the node's time, and
+ * the last close takes theirs.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "fs/base/clock.h"
+#include "fs/output_content.h"
+
+void content_set_time(struct node *n)
+{
+	struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, clock_to_timespec(n->mtime_ns)};
+
+	futimens(content_fd(n->live), t);
+}
+
+/* A write changes both times of the bytes. If theirs was set since, the change is what the node
+ * knows already. */
+int64_t content_ctime(const struct node *n, const struct stat *st)
+{
+	int64_t mtime_ns = clock_from_timespec(st->st_mtim),
+		ctime_ns = clock_from_timespec(st->st_ctim);
+
+	if (mtime_ns < ctime_ns)
+		ctime_ns = mtime_ns;
+	return ctime_ns > n->ctime_ns ? ctime_ns : n->ctime_ns;
+}
+
+void content_take_time(struct node *n, const struct stat *st)
+{
+	n->ctime_ns = content_ctime(n, st);
+	n->mtime_ns = clock_from_timespec(st->st_mtim);
+}
+
+void content_begin_time(struct node *n)
+{
+	struct seal *s = &n->seal;
+	struct stat st;
+	bool same;
+
+	if (fstat(content_fd(n->live), &st) < 0 ||
+	    clock_from_timespec(st.st_mtim) == n->mtime_ns)
+		return;
+	same = s->whole || (clock_from_timespec(st.st_mtim) == s->mtime_ns &&
+			    clock_from_timespec(st.st_ctim) == s->ctime_ns);
+	content_set_time(n);
+	if (!same || fstat(content_fd(n->live), &st) < 0)
+		return;
+	s->mtime_ns = clock_from_timespec(st.st_mtim);
+	s->ctime_ns = clock_from_timespec(st.st_ctim);
+}
