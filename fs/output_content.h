@@ -64,6 +64,8 @@ int content_copy(struct output *o, struct content *from, uint64_t size,
 void content_set_time(struct node *n);
 /* As above, at the first open: what was acknowledged stays the version that it is. */
 void content_begin_time(struct node *n);
+/* What it is where the bytes show this one. */
+int64_t content_mtime(const struct node *n, int64_t live_mtime_ns);
 /* When the file was last changed in any way; `st` is of its bytes. Lock held. */
 int64_t content_ctime(const struct node *n, const struct stat *st);
 void content_take_time(struct node *n, const struct stat *st); /* theirs; lock held */

@@ -141,7 +141,8 @@ struct node {
 	uid_t uid;
 	gid_t gid;
 	int64_t mtime_ns, ctime_ns;
-	uint64_t size; /* while nothing is live */
+	int64_t live_mtime_ns; /* what the file system of `live` made of mtime_ns */
+	uint64_t size;         /* while nothing is live */
 
 	uint64_t lookups; /* the kernel's references; node_look() */
 	bool spared; /* … which it was asked to let go of, and has not used since */

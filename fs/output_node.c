@@ -310,7 +310,7 @@ void node_attr(struct output *o, struct node *n, struct tree_attr *attr)
 	if (n->live && n->opens > 0 && fstat(content_fd(n->live), &st) == 0) {
 		attr->size = (uint64_t)st.st_size;
 		attr->blocks = (uint64_t)st.st_blocks;
-		attr->mtime_ns = clock_from_timespec(st.st_mtim);
+		attr->mtime_ns = content_mtime(n, clock_from_timespec(st.st_mtim));
 		attr->ctime_ns = content_ctime(n, &st);
 		return;
 	}

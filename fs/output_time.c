@@ -2,7 +2,8 @@
 /*
  * Times of open files. While a file is open with bytes of its own, those know when they were
  * changed; before and after, the node does. So the first open gives them the node's time, and
- * the last close takes theirs.
+ * the last close takes theirs. A file system rounds what it cannot hold (years, nanoseconds): as
+ * long as it shows what it made of the node's time, the node's is the one.
  */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,8 +14,15 @@
 void content_set_time(struct node *n)
 {
 	struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, clock_to_timespec(n->mtime_ns)};
+	struct stat st;
 
-	futimens(content_fd(n->live), t);
+	if (futimens(content_fd(n->live), t) == 0 && fstat(content_fd(n->live), &st) == 0)
+		n->live_mtime_ns = clock_from_timespec(st.st_mtim);
+}
+
+int64_t content_mtime(const struct node *n, int64_t live_mtime_ns)
+{
+	return live_mtime_ns == n->live_mtime_ns ? n->mtime_ns : live_mtime_ns;
 }
 
 /* A write changes both times of the bytes. If theirs was set since, the change is what the node
@@ -31,8 +39,11 @@ int64_t content_ctime(const struct node *n, const struct stat *st)
 
 void content_take_time(struct node *n, const struct stat *st)
 {
+	int64_t mtime_ns = content_mtime(n, clock_from_timespec(st->st_mtim));
+
 	n->ctime_ns = content_ctime(n, st);
-	n->mtime_ns = clock_from_timespec(st->st_mtim);
+	n->live_mtime_ns = clock_from_timespec(st->st_mtim);
+	n->mtime_ns = mtime_ns;
 }
 
 void content_begin_time(struct node *n)
@@ -41,14 +52,16 @@ void content_begin_time(struct node *n)
 	struct stat st;
 	bool same;
 
-	if (fstat(content_fd(n->live), &st) < 0 ||
-	    clock_from_timespec(st.st_mtim) == n->mtime_ns)
+	if (fstat(content_fd(n->live), &st) < 0)
 		return;
-	same = s->whole || (clock_from_timespec(st.st_mtim) == s->mtime_ns &&
+	n->live_mtime_ns = clock_from_timespec(st.st_mtim);
+	if (n->live_mtime_ns == n->mtime_ns)
+		return;
+	same = s->whole || (n->live_mtime_ns == s->mtime_ns &&
 			    clock_from_timespec(st.st_ctim) == s->ctime_ns);
 	content_set_time(n);
 	if (!same || fstat(content_fd(n->live), &st) < 0)
 		return;
-	s->mtime_ns = clock_from_timespec(st.st_mtim);
+	s->mtime_ns = n->live_mtime_ns;
 	s->ctime_ns = clock_from_timespec(st.st_ctim);
 }

@@ -28,6 +28,13 @@ def set_times():
         os.mkdir(f"d{i}")
         for name in f"f{i}", f"d{i}":
             os.utime(name, ns=(0, s * NS + 987654321))
+    for i, s in enumerate(YEARS):
+        want = s * NS + 987654321
+        fd = os.open(f"o{i}", os.O_CREAT | os.O_RDWR, 0o600)
+        os.write(fd, b"x")
+        os.utime(f"o{i}", ns=(0, want))
+        check(os.fstat(fd).st_mtime_ns == want, "open", s, os.fstat(fd))
+        os.close(fd)
     for i, s in enumerate(FAR):
         os.mkdir(f"far{i}")
         os.utime(f"far{i}", ns=(0, s * NS))
@@ -36,7 +43,7 @@ def set_times():
 def times_are_there():
     for i, s in enumerate(YEARS):
         want = s * NS + 987654321
-        for name in f"f{i}", f"d{i}":
+        for name in f"f{i}", f"d{i}", f"o{i}":
             check(os.stat(name).st_mtime_ns == want, name, want, os.stat(name).st_mtime_ns)
     for i, s in enumerate(FAR):
         want = LIMIT if s > 0 else -LIMIT
