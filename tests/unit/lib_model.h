@@ -518,3 +518,17 @@ static void settle(struct model *m)
 			 (unsigned long long)m->seed, m->step, listed.count, keys,
 			 listed.key);
 }
+
+/* The seed is printed; SLUICE_SEED repeats one run, SLUICE_STEPS makes it longer or shorter. */
+static void run_seeds(void (*run)(uint64_t seed, int steps), uint64_t runs, int steps)
+{
+	const char *seed = getenv("SLUICE_SEED"), *wanted = getenv("SLUICE_STEPS");
+	uint64_t first = seed ? strtoull(seed, NULL, 10) : clock_random() % 1000000;
+
+	log_set_level(getenv("SLUICE_TRACE") ? LOG_DEBUG : LOG_ERROR);
+	if (getenv("SLUICE_TRACE"))
+		log_set_debug("all");
+	print_message("SLUICE_SEED=%llu\n", (unsigned long long)first);
+	for (uint64_t i = 0; i < (seed ? 1 : runs); i++)
+		run(first + i, wanted ? atoi(wanted) : steps);
+}

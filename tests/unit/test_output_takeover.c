@@ -603,16 +603,8 @@ static void run(uint64_t seed, int steps)
 
 static void test_what_daemons_that_die_were_told_arrives(void **state)
 {
-	const char *seed = getenv("SLUICE_SEED"), *steps = getenv("SLUICE_STEPS");
-	uint64_t first = seed ? strtoull(seed, NULL, 10) : clock_random() % 1000000;
-
 	(void)state;
-	log_set_level(getenv("SLUICE_TRACE") ? LOG_DEBUG : LOG_ERROR);
-	if (getenv("SLUICE_TRACE"))
-		log_set_debug("all");
-	print_message("SLUICE_SEED=%llu\n", (unsigned long long)first);
-	for (uint64_t i = 0; i < (seed ? 1 : 3); i++)
-		run(first + i, steps ? atoi(steps) : 80);
+	run_seeds(run, 3, 80);
 }
 
 TEST_MAIN(cmocka_unit_test(test_what_daemons_that_die_were_told_arrives))
