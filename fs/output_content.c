@@ -392,9 +392,10 @@ static int make_version(struct output *o, struct node *n, struct content *c,
 	n->version++;
 	n->size = seal->size;
 	/* It may have been set since the bytes were looked at. */
-	n->mtime_ns = content_mtime(n, seal->mtime_ns);
 	if (n->live && fstat(content_fd(n->live), &st) == 0)
 		content_take_time(n, &st);
+	else
+		n->mtime_ns = content_mtime(n, seal->mtime_ns);
 	log_node(o, &b, n);
 	if (content_carried(c))
 		log_data(&b, n);

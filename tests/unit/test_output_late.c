@@ -48,8 +48,11 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t off)
 	return syscall(SYS_pwrite64, fd, p, n, off);
 }
 
-/* Kill points are ours here: one of them is where a change waits that has not begun yet. */
+/* Kill points are ours here: at one of them a change waits that has not begun yet, at another
+ * one somebody does something while a version is made. */
 bool kill_point_armed = true;
+static void (*while_syncing)(void *arg);
+static void *while_syncing_arg;
 
 void kill_point_init(void)
 {
@@ -61,6 +64,8 @@ void kill_point_arrive(const char *name)
 
 	if (!strcmp(name, "fallocate.before"))
 		hold();
+	if (while_syncing && !strcmp(name, "stage.fsync.before"))
+		while_syncing(while_syncing_arg);
 	if (at && !strcmp(name, at))
 		raise(SIGKILL);
 }
@@ -294,7 +299,66 @@ static void test_a_late_write_reaches_the_store_with_the_next_version(void **sta
 	tear_down(&t);
 }
 
-/* As above, of a file that was an object before: ranges say what differs from that. */
+/* ---- a time that is set meanwhile --------------------------------------------------------- */
+
+#define SET_NS 1580608922123456789
+
+struct late_time {
+	struct output *o;
+	uint64_t ino;
+};
+
+static void set_time(void *arg)
+{
+	struct tree_attr attr = {.mtime_ns = SET_NS};
+	struct late_time *t = arg;
+
+	assert_int_equal(output_setattr(t->o, t->ino, OUTPUT_SET_MTIME, &attr), 0);
+}
+
+static void assert_time(struct rig *t, const char *key, uint64_t ino)
+{
+	struct origin_attr stored;
+	struct tree_attr attr;
+
+	assert_int_equal(output_getattr(t->o, ino, 0, &attr), 0);
+	assert_int_equal(attr.mtime_ns, SET_NS);
+	if (!key)
+		return;
+	assert_int_equal(lib_stat(t->origin, key, &stored), 0);
+	assert_int_equal(stored.mtime_ns, SET_NS);
+}
+
+static void test_a_time_set_while_a_version_is_made_stays(void **state)
+{
+	struct late_time late;
+	struct tree_attr attr;
+	struct output_file *f;
+	char *data = malloc(LARGE);
+	struct rig t;
+
+	(void)state;
+	set_up_gate(&t);
+	f = new_large(&t, "f", data);
+	assert_int_equal(output_lookup(t.o, TREE_ROOT, "f", 0, &attr), 0);
+	late = (struct late_time){t.o, attr.ino};
+	while_syncing_arg = &late;
+	while_syncing = set_time;
+	assert_int_equal(output_flush(f), 0);
+	while_syncing = NULL;
+	assert_time(&t, NULL, attr.ino);
+	output_release(f);
+	assert_time(&t, NULL, attr.ino);
+	drain(&t);
+	assert_time(&t, "f", attr.ino);
+	output_forget(t.o, attr.ino, 1);
+	free(data);
+	tear_down(&t);
+}
+
+/* ---- late writes of other kinds ----------------------------------------------------------- */
+
+/* Of a file that was an object before: ranges say what differs from that. */
 static void test_a_late_write_to_an_object_reaches_the_store(void **state)
 {
 	char *data = malloc(LARGE);
@@ -579,6 +643,7 @@ static void test_a_late_change_of_a_filled_file_outlives_the_daemon(void **state
 }
 
 TEST_MAIN(cmocka_unit_test(test_a_late_write_reaches_the_store_with_the_next_version),
+	  cmocka_unit_test(test_a_time_set_while_a_version_is_made_stays),
 	  cmocka_unit_test(test_a_late_write_to_an_object_reaches_the_store),
 	  cmocka_unit_test(test_an_unseen_write_reaches_the_store_with_the_next_version),
 	  cmocka_unit_test(test_a_late_change_outlives_the_daemon),
