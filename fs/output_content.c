@@ -623,14 +623,35 @@ static int ack(struct output *o, struct node *n)
 	return err_trace(r);
 }
 
+/* Renames and publications look at files that others have open, and whose last close does not
+ * wait for them: it must not take `live` away. False: nobody has it open. */
+static bool stay_open(struct output *o, struct node *n)
+{
+	lock_scope(&o->lock);
+	if (n->opens == 0)
+		return false;
+	n->opens++;
+	return true;
+}
+
+static void let_close(struct output *o, struct node *n)
+{
+	lock_scope(&o->lock);
+	content_close(o, n);
+}
+
 int content_ack(struct output *o, struct node *n)
 {
 	uint64_t seq;
-	int r;
+	int r = 0;
 
-	pthread_mutex_lock(&n->acking);
-	r = ack(o, n);
-	pthread_mutex_unlock(&n->acking);
+	/* What nobody has open was acknowledged. */
+	if (stay_open(o, n)) {
+		pthread_mutex_lock(&n->acking);
+		r = ack(o, n);
+		pthread_mutex_unlock(&n->acking);
+		let_close(o, n);
+	}
 	if (r < 0)
 		return err_trace(r);
 	lock_take(&o->lock);
@@ -642,7 +663,7 @@ int content_ack(struct output *o, struct node *n)
 	return err_trace(r);
 }
 
-int content_publish(struct output *o, struct node *n, bool lingers)
+static int publish_open(struct output *o, struct node *n, bool lingers)
 {
 	int r = content_ack(o, n);
 	bool shared;
@@ -662,4 +683,15 @@ int content_publish(struct output *o, struct node *n, bool lingers)
 	n->lingers |= lingers;
 	sync_queue(o, n);
 	return 0;
+}
+
+int content_publish(struct output *o, struct node *n, bool lingers)
+{
+	int r;
+
+	if (!stay_open(o, n))
+		return 0; /* on its way like every closed file */
+	r = publish_open(o, n, lingers);
+	let_close(o, n);
+	return err_trace(r);
 }

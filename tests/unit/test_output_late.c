@@ -51,8 +51,8 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t off)
 /* Kill points are ours here: at one of them a change waits that has not begun yet, at another
  * one somebody does something while a version is made. */
 bool kill_point_armed = true;
-static void (*while_syncing)(void *arg);
-static void *while_syncing_arg;
+static _Thread_local void (*while_syncing)(void *arg); /* … in this thread */
+static _Thread_local void *while_syncing_arg;
 
 void kill_point_init(void)
 {
@@ -316,21 +316,17 @@ static void set_time(void *arg)
 	assert_int_equal(output_setattr(t->o, t->ino, OUTPUT_SET_MTIME, &attr), 0);
 }
 
-static void assert_time(struct rig *t, const char *key, uint64_t ino)
+static void assert_time(struct late_time *t)
 {
-	struct origin_attr stored;
 	struct tree_attr attr;
 
-	assert_int_equal(output_getattr(t->o, ino, 0, &attr), 0);
+	assert_int_equal(output_getattr(t->o, t->ino, 0, &attr), 0);
 	assert_int_equal(attr.mtime_ns, SET_NS);
-	if (!key)
-		return;
-	assert_int_equal(lib_stat(t->origin, key, &stored), 0);
-	assert_int_equal(stored.mtime_ns, SET_NS);
 }
 
 static void test_a_time_set_while_a_version_is_made_stays(void **state)
 {
+	struct origin_attr stored;
 	struct late_time late;
 	struct tree_attr attr;
 	struct output_file *f;
@@ -346,14 +342,60 @@ static void test_a_time_set_while_a_version_is_made_stays(void **state)
 	while_syncing = set_time;
 	assert_int_equal(output_flush(f), 0);
 	while_syncing = NULL;
-	assert_time(&t, NULL, attr.ino);
+	assert_time(&late);
 	output_release(f);
-	assert_time(&t, NULL, attr.ino);
+	assert_time(&late);
 	drain(&t);
-	assert_time(&t, "f", attr.ino);
+	assert_time(&late);
+	assert_int_equal(lib_stat(t.origin, "f", &stored), 0);
+	assert_int_equal(stored.mtime_ns, SET_NS);
 	output_forget(t.o, attr.ino, 1);
 	free(data);
 	tear_down(&t);
+}
+
+/* ---- a close meanwhile -------------------------------------------------------------------- */
+
+static void release(void *arg)
+{
+	while_syncing = NULL;
+	output_release(arg);
+}
+
+/* A file that is stored and has changed since; the next sync that is not its writer's is met by
+ * its last close. */
+static char *changed_file(struct rig *t, const char *name)
+{
+	char *data = malloc(LARGE);
+	struct output_file *f = new_large(t, name, data);
+
+	assert_int_equal(output_fsync(f, false), 0);
+	drain(t);
+	memcpy(data + LATE_AT, LATE, strlen(LATE));
+	assert_int_equal(output_write(f, LATE_AT, LATE, strlen(LATE), 0), 0);
+	while_syncing_arg = f;
+	while_syncing = release;
+	return data;
+}
+
+static void test_a_rename_or_publication_outlives_the_last_close(void **state)
+{
+	struct rig t;
+	char *data;
+
+	(void)state;
+	for (int renames = 0; renames < 2; renames++) {
+		set_up_gate(&t);
+		data = changed_file(&t, "f");
+		if (renames)
+			assert_int_equal(
+				output_rename(t.o, TREE_ROOT, "f", TREE_ROOT, "g", 0), 0);
+		drain(&t);
+		assert_null(while_syncing);
+		assert_stored(&t, renames ? "g" : "f", data, LARGE);
+		free(data);
+		tear_down(&t);
+	}
 }
 
 /* ---- late writes of other kinds ----------------------------------------------------------- */
@@ -644,6 +686,7 @@ static void test_a_late_change_of_a_filled_file_outlives_the_daemon(void **state
 
 TEST_MAIN(cmocka_unit_test(test_a_late_write_reaches_the_store_with_the_next_version),
 	  cmocka_unit_test(test_a_time_set_while_a_version_is_made_stays),
+	  cmocka_unit_test(test_a_rename_or_publication_outlives_the_last_close),
 	  cmocka_unit_test(test_a_late_write_to_an_object_reaches_the_store),
 	  cmocka_unit_test(test_an_unseen_write_reaches_the_store_with_the_next_version),
 	  cmocka_unit_test(test_a_late_change_outlives_the_daemon),
