@@ -59,9 +59,8 @@ def run(*args, timeout=120, **kw):
 class Store:
     """A local OSS server over a folder, without authentication: the limit is the wire."""
 
-    def __init__(self, work):
-        self.root = work / "store"
-        self.root.mkdir()
+    def __init__(self, work, above):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="sluice-bench-store.", dir=above))
         self.out = work / "ossd.out"
         self.process = None
         self.url = self.admin = None
@@ -85,6 +84,10 @@ class Store:
             self.process.terminate()
             self.process.wait()
             self.process = None
+
+    def remove(self):
+        self.stop()
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def call(self, method, url, body=None):
         data = None if body is None else json.dumps(body).encode()
@@ -154,7 +157,7 @@ class Bench:
             os.environ[name] = value
         self.random = random.Random(args.seed)
         self.scale = args.scale
-        self.store = Store(self.work)
+        self.store = Store(self.work, args.store or self.work)
         self.until = time.monotonic() + 60 * args.minutes
         self.mounts = []
         self.interrupted = False
@@ -315,7 +318,7 @@ class Bench:
         for mount in list(self.mounts):
             mount.kept = False
             mount.kill()
-        self.store.stop()
+        self.store.remove()
         if str(self.work) in pathlib.Path("/proc/self/mountinfo").read_text():
             print(f"bench: something is still mounted below {self.work}", file=sys.stderr)
             return
