@@ -60,6 +60,17 @@ static void test_a_large_object_is_read_in_sequence(void **state)
 	assert_int_equal(atomic_load(&w->store->bytes), 9 * MIB + 12345);
 }
 
+static void test_a_sequence_is_fetched_by_several_requests_at_once(void **state)
+{
+	struct world *w = *state;
+
+	scripted_put(w->store, "large", 1, 32 * MIB);
+	scripted_reset(w->store);
+	atomic_store(&w->store->latency_ms, 20);
+	lib_cache_read(w, "large", 1, 0, 32 * MIB, 128 * KIB);
+	assert_true(atomic_load(&w->store->in_flight_max) >= 4);
+}
+
 static void test_random_reads_fetch_what_is_read(void **state)
 {
 	struct world *w = *state;
@@ -634,6 +645,7 @@ static void test_two_processes_share_one_cache(void **state)
 
 TEST_MAIN(CASE(test_a_small_object_is_fetched_whole_and_once),
 	  CASE(test_a_large_object_is_read_in_sequence),
+	  CASE(test_a_sequence_is_fetched_by_several_requests_at_once),
 	  CASE(test_random_reads_fetch_what_is_read),
 	  CASE(test_what_was_read_is_there_after_reopening),
 	  CASE(test_a_whole_object_can_be_handed_to_the_kernel),
