@@ -25,7 +25,17 @@ struct paged {
 	uint32_t page;
 	_Atomic uint64_t latency_ms;
 	atomic_int lists, others;
+	atomic_int under_way, under_way_max; /* LISTs */
 };
+
+static void enter(struct paged *p)
+{
+	int now = atomic_fetch_add(&p->under_way, 1) + 1;
+	int max = atomic_load(&p->under_way_max);
+
+	while (now > max && !atomic_compare_exchange_weak(&p->under_way_max, &max, now))
+		;
+}
 
 static void paged_submit(struct origin *o, struct origin_req *req)
 {
@@ -33,10 +43,13 @@ static void paged_submit(struct origin *o, struct origin_req *req)
 
 	if (req->op == ORIGIN_LIST) {
 		atomic_fetch_add(&p->lists, 1);
+		enter(p);
 		if (atomic_load(&p->latency_ms))
 			clock_sleep_ms(atomic_load(&p->latency_ms));
 		if (!req->list.count_max || req->list.count_max > p->page)
 			req->list.count_max = p->page;
+		/* Before the answer: the asker's next one may follow at once. */
+		atomic_fetch_sub(&p->under_way, 1);
 	} else {
 		atomic_fetch_add(&p->others, 1);
 	}
@@ -274,6 +287,7 @@ static void test_a_long_listing_is_fetched_by_many_at_once(void **state)
 		put_numbered(p, before, sets[i].digits, sets[i].after, 10000);
 		assert_same(p, dir);
 		atomic_store(&p->latency_ms, 5);
+		atomic_store(&p->under_way_max, 0);
 		began = clock_mono_ms();
 		{
 			struct buf b = BUF_INIT;
@@ -286,6 +300,8 @@ static void test_a_long_listing_is_fetched_by_many_at_once(void **state)
 			      atomic_load(&p->lists),
 			      (unsigned long long)(clock_mono_ms() - began));
 		assert_true(atomic_load(&p->lists) <= 1300 + LISTER_WASTE);
+		assert_in_range(atomic_load(&p->under_way_max), LISTER_PARALLEL / 2,
+				LISTER_PARALLEL);
 		assert_int_equal(atomic_load(&p->others), 0);
 		origin_free(&p->origin);
 	}
