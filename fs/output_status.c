@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cache/kill_point.h"
 #include "cache/ledger.h"
@@ -281,11 +282,27 @@ int output_statfs(struct output *o, struct statvfs *st)
 	return 0;
 }
 
+/* Whether there may be bytes written behind our back that the last version lacks: only size
+ * and times tell. Lock held. */
+static bool may_have_more(const struct node *n)
+{
+	const struct seal *s = &n->seal;
+	struct stat st;
+
+	if (!n->passthrough || n->writers == 0 || !n->live)
+		return false;
+	return s->version == 0 || s->version != n->version ||
+	       fstat(content_fd(n->live), &st) < 0 || s->size != (uint64_t)st.st_size ||
+	       s->mtime_ns != clock_from_timespec(st.st_mtim) ||
+	       (!s->whole && s->ctime_ns != clock_from_timespec(st.st_ctim));
+}
+
 static const char *state_of(const struct node *n)
 {
 	if (n->task)
 		return "uploading";
-	if (plan_is_dirty(n) || atomic_load(&n->changed) || !n->stored.key)
+	if (plan_is_dirty(n) || atomic_load(&n->changed) || !n->stored.key ||
+	    may_have_more(n))
 		return "local";
 	return "stored";
 }
