@@ -488,6 +488,32 @@ static void test_the_size_limit_holds_and_the_oldest_go(void **state)
 	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
 }
 
+static void test_what_was_read_again_outlives_what_came_after_it(void **state)
+{
+	struct world *w = *state;
+	char key[32];
+
+	w->config.size_max = 22 * MIB;
+	lib_cache_reopen(w);
+	for (int i = 0; i < 6; i++) {
+		snprintf(key, sizeof(key), "f%d", i);
+		scripted_put(w->store, key, 1, 4 * MIB);
+		if (i == 5) {
+			/* It does not fit beside the others. */
+			assert_int_equal(lib_cache_stats(w).evicted, 0);
+			lib_cache_read(w, "f0", 1, 0, 4 * MIB, MIB);
+		}
+		lib_cache_read(w, key, 1, 0, 4 * MIB, MIB);
+		lib_cache_settle(w);
+	}
+	eventually(lib_cache_stats(w).evicted > 0);
+	scripted_reset(w->store);
+	lib_cache_read(w, "f0", 1, 0, 4 * MIB, MIB);
+	assert_int_equal(atomic_load(&w->store->count[ORIGIN_GET]), 0);
+	lib_cache_read(w, "f1", 1, 0, 4 * MIB, MIB);
+	assert_true(atomic_load(&w->store->count[ORIGIN_GET]) > 0);
+}
+
 static void test_packs_are_evicted_too(void **state)
 {
 	struct world *w = *state;
@@ -663,6 +689,7 @@ TEST_MAIN(CASE(test_a_small_object_is_fetched_whole_and_once),
 	  CASE(test_nowait_answers_warm_reads_only),
 	  CASE(test_many_readers_of_one_place_make_one_request),
 	  CASE(test_the_size_limit_holds_and_the_oldest_go),
+	  CASE(test_what_was_read_again_outlives_what_came_after_it),
 	  CASE(test_packs_are_evicted_too),
 	  CASE(test_an_object_larger_than_the_cache_can_be_read),
 	  CASE(test_without_a_directory_it_works_in_memory),
