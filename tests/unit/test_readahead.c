@@ -200,6 +200,38 @@ static void test_out_of_order_within_a_run_does_not_end_it(void **state)
 	assert_true(asked >= 16 * MIB);
 }
 
+static void test_small_seeks_forward_do_not_end_a_run(void **state)
+{
+	struct readahead ra;
+	uint64_t off, asked = 0;
+
+	(void)state;
+	readahead_init(&ra);
+	for (off = 0; off < 48 * MIB; off += 192 * KIB)
+		asked += ahead(&ra, off, 128 * KIB);
+	assert_true(asked >= 44 * MIB);
+	/* In a long run a larger one neither; a read elsewhere asks for nothing. */
+	assert_true(ahead(&ra, off + MIB, 128 * KIB) >= 512 * KIB);
+	assert_int_equal(ahead(&ra, off + 8 * MIB, 128 * KIB), 0);
+}
+
+static void test_a_jump_begins_with_a_small_window(void **state)
+{
+	struct readahead ra;
+	uint64_t far = GIB / 2, n = 128 * KIB;
+
+	(void)state;
+	readahead_init(&ra);
+	assert_true(read_on(&ra, 0, 64 * MIB, SILENT, 1000) >= WINDOW - 4 * MIB);
+	assert_int_equal(read_on(&ra, far, far + n, SILENT, 20000), 0);
+	for (uint64_t have = 2 * n; have <= 4 * MIB; have += n) {
+		uint64_t reached =
+			read_on(&ra, far + have - n, far + have, SILENT, 20000);
+
+		assert_true(reached <= 4 * have);
+	}
+}
+
 static void test_several_streams_of_one_handle_are_told_apart(void **state)
 {
 	struct readahead ra;
@@ -282,6 +314,8 @@ TEST_MAIN(cmocka_unit_test(test_a_latency_opens_the_window_to_its_maximum),
 	  cmocka_unit_test(test_random_reads_are_left_alone),
 	  cmocka_unit_test(test_the_middle_needs_two_reads_the_start_one),
 	  cmocka_unit_test(test_out_of_order_within_a_run_does_not_end_it),
+	  cmocka_unit_test(test_small_seeks_forward_do_not_end_a_run),
+	  cmocka_unit_test(test_a_jump_begins_with_a_small_window),
 	  cmocka_unit_test(test_several_streams_of_one_handle_are_told_apart),
 	  cmocka_unit_test(test_wrong_guesses_ask_for_more_evidence),
 	  cmocka_unit_test(test_a_stride_is_no_sequence),
