@@ -107,6 +107,7 @@ static void tick(struct cache *c, bool slow)
 		log_debug(LOG_CACHE, "index flush failed");
 	object_tidy(c);
 	packs_tidy(c->packs);
+	evict_gone(c);
 	evict_tick(c);
 	disk_end(c->disk, slot);
 }
@@ -253,6 +254,7 @@ int cache_open(const struct cache_config *config, struct cache **out, struct why
 	news_init(&c->news);
 	lock_cond_init(&c->fetch_gone);
 	list_init(&c->idle);
+	list_init(&c->gone);
 	list_init(&c->open);
 	c->open_max = open_files_max();
 	list_init(&c->memory);
@@ -281,6 +283,8 @@ struct cache *cache_close(struct cache *c)
 	fill_drop_all(c, NULL);
 	object_trim(c, true);
 	check(!c->objects);
+	if (c->disk)
+		evict_gone(c);
 	close_dir(c);
 	c->budget = budget_free(c->budget);
 	news_fini(&c->news);

@@ -22,6 +22,13 @@
 #define HIGH_PER_MILLE 960 /* of the limit: begin */
 #define LOW_PER_MILLE 920  /* down to this */
 #define CANDIDATES_MAX 4096
+#define GONE_MAX 1024 /* from one tick to the next; others wait for their turn */
+
+struct gone {
+	struct list link;
+	unsigned char hash[IDENT_HASH_SIZE];
+	bool small;
+};
 
 /* The oldest CANDIDATES_MAX items, as a heap with the youngest of them on top, so that one
  * pass over an index of any size needs bounded memory. Pure. */
@@ -143,9 +150,16 @@ static uint64_t remove_item(struct cache *c, const struct index_item *item, bool
 			return 0;
 		index_drop_pack(c->index, item->pack);
 	}
+	disk_release(c->disk, freed);
+	return freed;
+}
+
+static uint64_t evict_item(struct cache *c, const struct index_item *item, bool open_too)
+{
+	uint64_t freed = remove_item(c, item, open_too);
+
 	if (!freed)
 		return 0;
-	disk_release(c->disk, freed);
 	cache_count(&c->count.evicted, 1);
 	cache_count(&c->count.bytes_evicted, freed);
 	log_debug(LOG_CACHE, "evicted pack=%d bytes=%llu", item->is_pack,
@@ -166,7 +180,7 @@ static bool round_trip(struct cache *c, uint64_t want)
 	qsort(h.items, h.count, sizeof(*h.items), older);
 	for (int open_too = 0; open_too < 2 && freed < want; open_too++)
 		for (size_t i = 0; i < h.count && freed < want; i++) {
-			uint64_t n = remove_item(c, &h.items[i], open_too);
+			uint64_t n = evict_item(c, &h.items[i], open_too);
 
 			if (n)
 				h.items[i].bytes = 0;
@@ -209,6 +223,56 @@ void evict_tick(struct cache *c)
 	spare = above(c, LOW_PER_MILLE);
 	if (spare)
 		round_trip(c, spare);
+}
+
+void evict_note_gone_locked(struct cache *c, const struct object *o)
+{
+	struct gone *g;
+
+	lock_assert_held(&c->lock);
+	if (!c->disk || c->gone_count == GONE_MAX)
+		return;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return;
+	memcpy(g->hash, o->ident->hash, sizeof(g->hash));
+	g->small = o->small;
+	list_push_back(&c->gone, &g->link);
+	c->gone_count++;
+}
+
+static struct gone *next_gone(struct cache *c)
+{
+	struct gone *g;
+
+	lock_scope(&c->lock);
+	if (list_empty(&c->gone))
+		return NULL;
+	g = list_first(&c->gone, struct gone, link);
+	list_remove(&g->link);
+	c->gone_count--;
+	return g;
+}
+
+void evict_gone(struct cache *c)
+{
+	struct index_item item = {0};
+	struct object *o;
+	struct gone *g;
+
+	lock_scope(&c->evict_lock);
+	while ((g = next_gone(c))) {
+		memcpy(item.hash, g->hash, sizeof(item.hash));
+		if (!g->small) {
+			remove_item(c, &item, false);
+		} else if ((o = in_use(c, g->hash))) {
+			object_put(o);
+		} else {
+			/* Its bytes go with their pack. */
+			index_drop_small(c->index, g->hash);
+		}
+		free(g);
+	}
 }
 
 static void relearn_pack(void *arg, uint64_t pack, uint64_t bytes)

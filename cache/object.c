@@ -16,12 +16,14 @@
 
 #include "cache/datafile.h"
 #include "cache/disk.h"
+#include "cache/evict.h"
 #include "cache/fetch.h"
 #include "cache/pack.h"
 #include "cache/state.h"
 #include "cache/store.h"
 #include "fs/base/check.h"
 #include "fs/base/clock.h"
+#include "fs/base/crc.h"
 #include "fs/base/err.h"
 #include "fs/base/worker.h"
 
@@ -75,6 +77,8 @@ static int object_new(struct cache *c, struct origin *origin, struct ident *iden
 		return err_origin(-ENOMEM);
 	}
 	o->ident = ident;
+	o->name.origin = origin;
+	o->name.crc64 = crc64(0, ident_key(ident), strlen(ident_key(ident)));
 	*out = o;
 	return 0;
 }
@@ -91,6 +95,14 @@ static struct object *find_locked(struct cache *c, const struct object_key *key)
 		c->idle_count--;
 		c->idle_blocks -= o->block_count;
 	}
+	return o;
+}
+
+static struct object *current_locked(struct cache *c, const struct object_name *name)
+{
+	struct object *o;
+
+	HASH_FIND(hh_name, c->current, name, sizeof(*name), o);
 	return o;
 }
 
@@ -120,6 +132,8 @@ int object_get(struct cache *c, struct origin *origin, const char *key,
 				o->has_crc64 = true;
 			}
 			HASH_ADD(hh, c->objects, key, sizeof(o->key), o);
+			if (!current_locked(c, &o->name))
+				HASH_ADD(hh_name, c->current, name, sizeof(o->name), o);
 		}
 	}
 	lock_drop(&c->lock);
@@ -148,7 +162,36 @@ static void remove_idle_locked(struct cache *c, struct object *o)
 	c->idle_count--;
 	c->idle_blocks -= o->block_count;
 	HASH_DEL(c->objects, o);
+	if (current_locked(c, &o->name) == o)
+		HASH_DELETE(hh_name, c->current, o);
 	object_free(o);
+}
+
+/* A version that is gone will not be asked for again. */
+static void forget_gone_locked(struct cache *c, struct object *o)
+{
+	evict_note_gone_locked(c, o);
+	remove_idle_locked(c, o);
+}
+
+void object_current(struct object *o)
+{
+	struct cache *c = o->cache;
+	struct object *last;
+
+	lock_scope(&c->lock);
+	o->replaced = false;
+	last = current_locked(c, &o->name);
+	if (last == o)
+		return;
+	if (last)
+		HASH_DELETE(hh_name, c->current, last);
+	HASH_ADD(hh_name, c->current, name, sizeof(o->name), o);
+	if (!last || strcmp(ident_key(last->ident), ident_key(o->ident)) != 0)
+		return;
+	last->replaced = true;
+	if (last->refs == 0)
+		forget_gone_locked(c, last);
 }
 
 static void trim_locked(struct cache *c, bool all)
@@ -208,9 +251,8 @@ void object_put(struct object *o)
 		list_push_back(&c->idle, &o->idle);
 		c->idle_count++;
 		c->idle_blocks += o->block_count;
-		/* A version that is gone will not be asked for again. */
-		if (o->stale)
-			remove_idle_locked(c, o);
+		if (o->stale || o->replaced)
+			forget_gone_locked(c, o);
 		trim_locked(c, false);
 	} else {
 		lock_drop(&o->lock);

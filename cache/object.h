@@ -36,6 +36,10 @@ int object_get(struct cache *c, struct origin *o, const char *key,
 	       const struct origin_attr *attr, struct object **out);
 void object_put(struct object *o);
 
+/* The store has this version under the name now. Another one that was known goes from the
+ * disk too when nobody holds it any more. */
+void object_current(struct object *o);
+
 enum object_flags {
 	OBJECT_NOWAIT = 1 << 0, /* neither the store nor the disk is waited for */
 };
@@ -134,6 +138,12 @@ struct object {
 		struct origin *origin;
 		unsigned char hash[IDENT_HASH_SIZE];
 	} key;
+	UT_hash_handle hh_name; /* in cache->current, among others of this name */
+	struct object_name {
+		struct origin *origin;
+		uint64_t crc64; /* of the key: a hash, no proof */
+	} name;
+	bool replaced; /* another version is current */
 	unsigned int refs;
 	struct list idle; /* while refs is 0 */
 	struct list open; /* while it has a file */

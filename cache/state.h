@@ -38,6 +38,9 @@ struct cache {
 
 	struct lock lock; /* the block below */
 	struct object *objects;
+	struct object *current; /* of each name the one that object_current() saw last */
+	struct list gone;       /* objects to be taken off the disk (evict.c) */
+	uint64_t gone_count;
 	struct list idle; /* objects with no reference, least recently used first */
 	uint64_t idle_count, idle_blocks;
 	struct list open; /* objects with an open file, opened first first */

@@ -444,13 +444,16 @@ static int open_entry(struct input *in, const char *dir, const char *name,
 {
 	char key[PATH_KEY_MAX + 2];
 	size_t n = strlen(dir), m = strlen(name);
+	int r;
 
 	if (n + m > PATH_KEY_MAX)
 		return err_origin(-ENAMETOOLONG);
 	memcpy(key, dir, n);
 	memcpy(key + n, name, m + 1);
-	return err_trace(
-		object_get(in->config.cache, in->config.origin, key, &entry->attr, out));
+	r = object_get(in->config.cache, in->config.origin, key, &entry->attr, out);
+	if (r == 0)
+		object_current(*out);
+	return err_trace(r);
 }
 
 /* Under the object's lock. */

@@ -151,3 +151,19 @@ expect_rc 1 cat "$T/in/small/7"
 grep -q 'Stale file handle' "$T/err" || fail "a replaced file: $(cat "$T/err")"
 eventually 30 fresh
 down
+
+# A version that has been replaced leaves the disk, too.
+used() { status .cache.size_used; }
+shown() { cmp "$T/src/large/1" "$T/in/large/1" 2>/dev/null; }
+mount_sluice "file://$T/src" "$T/in" input --ttl 1s --cache-dir "$T/cache3"
+head -c 8388608 /dev/urandom >"$T/src/large/1"
+eventually 30 shown
+kept() { [ "$(used)" -gt 8388608 ] && [ "$(used)" -lt 12582912 ]; }
+eventually 30 kept
+for _ in 1 2; do
+	head -c 8388608 /dev/urandom >"$T/new"
+	mv "$T/new" "$T/src/large/1"
+	eventually 30 shown
+	eventually 30 kept
+done
+down
