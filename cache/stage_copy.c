@@ -196,3 +196,8 @@ int content_crc64(struct content *c, uint64_t off, uint64_t n, uint64_t *crc)
 	*crc = value;
 	return 0;
 }
+
+uint64_t content_counted(const struct content *c)
+{
+	return atomic_load(&c->counted);
+}

@@ -269,6 +269,18 @@ void output_status_json(struct output *o, struct buf *b)
 				: "good");
 }
 
+/* Bytes that are kept for the next open until a writer needs their room. */
+static uint64_t retained_room(struct output *o)
+{
+	struct list *it;
+	uint64_t n = 0;
+
+	lock_scope(&o->lock);
+	list_for_each (it, &o->retained)
+		n += content_counted(container_of(it, struct node, retained)->live);
+	return n;
+}
+
 int output_statfs(struct output *o, struct statvfs *st)
 {
 	uint64_t total, available;
@@ -276,6 +288,9 @@ int output_statfs(struct output *o, struct statvfs *st)
 	if (fstatvfs(o->stage_fd, st) < 0)
 		return err_origin(-errno);
 	stage_space(o->stage, &total, &available);
+	available += retained_room(o);
+	if (available > total)
+		available = total;
 	st->f_blocks = total / st->f_frsize;
 	st->f_bfree = st->f_bavail = available / st->f_frsize;
 	st->f_namemax = PATH_NAME_MAX;
