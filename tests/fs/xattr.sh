@@ -19,7 +19,7 @@ errno() {
 		import errno, os, sys
 		call, *args = sys.argv[1:]
 		try:
-		    getattr(os, call)(*(a if i != 2 else a.encode() for i, a in enumerate(args)))
+		    getattr(os, call)(*args)
 		    print("none")
 		except OSError as e:
 		    print(errno.errorcode[e.errno])
@@ -91,13 +91,7 @@ for how in on off; do
 	done
 	mkdir "$M/dir-$how"
 	[ -z "$(names "$M/dir-$how")" ] || fail "a directory has attributes"
-	for call in "getxattr $M/dir-$how user.sluice.state" "getxattr $M/$f user.other"; do
-		[ "$(errno $call)" = ENODATA ] || fail "$call: $(errno $call)"
-	done
-	for call in "setxattr $M/$f user.other text" "setxattr $M/$f user.sluice.state local" \
-		"removexattr $M/$f user.sluice.state"; do
-		[ "$(errno $call)" = EOPNOTSUPP ] || [ "$(errno $call)" = ENOTSUP ] ||
-			fail "$call: $(errno $call)"
-	done
+	[ "$(errno getxattr "$M/dir-$how" user.sluice.state)" = ENODATA ] || fail "a directory's state"
+	[ "$(errno getxattr "$M/$f" user.other)" = ENODATA ] || fail "another attribute"
 	expect_rc 0 timeout 60 "$bin/sluice" umount "$M"
 done
