@@ -80,6 +80,14 @@ fetched=$(jq_status .input.bytes_fetched)
 mount_sluice "file://$T/src" "$T/in" input --passthrough off --io-uring off
 same_tree
 [ "$(jq_status .fuse.passthrough.why)" = 'switched off' ] || fail "passthrough is on"
+# All of them from the cache, and none where nothing is cached.
+jq_status '.cache.hit_ratio == 1' >/dev/null || fail "warm: $(jq_status .cache)"
+grep -q ' 100% from the cache' < <("$bin/sluice" status) || fail "warm: $("$bin/sluice" status)"
+"$bin/sluice" umount "$T/in"
+mount_sluice "file://$T/src" "$T/in" input --cache-dir "$T/cache-cold" --passthrough off
+cmp "$T/src/small" "$T/in/small" || fail "wrong bytes"
+jq_status '.cache | .bytes_read > 0 and .hit_ratio == 0' >/dev/null || fail "cold: $(jq_status .cache)"
+grep -q ' 0% from the cache' < <("$bin/sluice" status) || fail "cold: $("$bin/sluice" status)"
 
 # Over io_uring, where kernel and library have it: the switch is off after boot.
 switch=/sys/module/fuse/parameters/enable_uring
