@@ -108,6 +108,14 @@ eventually 30 is_cancelled
 expect_rc 78 warm --cancel
 faults '[]'
 
+# On a terminal it shows how far it is.
+fresh_mount --cache-dir "$T/cache13"
+faults '[{"op":"GetObject","fault":"latency","ms":300}]'
+expect_rc 0 timeout 60 script -qec "stty cols 100; '$bin/sluice' warm --all --wait '$T/in'" "$T/terminal"
+faults '[]'
+tr '\r' '\n' <"$T/terminal" | grep -E '[1-9][0-9.]* [KM]iB of 3\.6 MiB, [1-9][0-9]* of 123 files' >/dev/null ||
+	fail "no progress: $(cat -v "$T/terminal")"
+
 # A cache that is too small: nothing that was fetched is pushed out, the rest is counted.
 fresh_mount --cache-dir "$T/cache6" --cache-size 2M
 expect_rc 75 warm --all --wait --json
