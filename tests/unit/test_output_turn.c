@@ -70,6 +70,29 @@ static void test_the_oldest_goes_first(void **state)
 	tear_down(&t);
 }
 
+/* A store that answers with errors: each waits before it is tried again, and none is left. */
+static void test_a_store_that_fails_keeps_none_back(void **state)
+{
+	struct scripted *store;
+	char name[16];
+	struct rig t;
+
+	(void)state;
+	set_up_scripted(&t, &store, 1);
+	atomic_store(&store->fail, -ECONNREFUSED);
+	close_all_unanswered(&t, store);
+	atomic_store(&store->fail_count, -1);
+	atomic_store(&store->hang, false);
+	eventually(atomic_load(&store->count[ORIGIN_PUT]) >= FILES);
+	atomic_store(&store->fail_count, 0);
+	drain(&t);
+	for (int i = 0; i < FILES; i++) {
+		snprintf(name, sizeof(name), "f%d", i);
+		lib_assert_content(t.origin, name, "text");
+	}
+	tear_down(&t);
+}
+
 static void test_no_more_are_sent_at_a_time_than_was_said(void **state)
 {
 	const uint32_t most[] = {1, 3};
@@ -91,4 +114,5 @@ static void test_no_more_are_sent_at_a_time_than_was_said(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(test_the_oldest_goes_first),
+	  cmocka_unit_test(test_a_store_that_fails_keeps_none_back),
 	  cmocka_unit_test(test_no_more_are_sent_at_a_time_than_was_said))
