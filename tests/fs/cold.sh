@@ -97,15 +97,19 @@ fetched=$(($(oss_stat .bytes_out) - before))
 
 # A reader that waits can be ended at once, whatever the transport and the signal.
 "$bin/sluice" umount "$T/in"
+waits() {
+	[ "$(requests GetObject)" -gt "$asked" ] && [ "$(oss_stat .in_flight)" -gt 0 ] &&
+		[ "$(input_status .fuse.deferred)" -gt "$deferred" ]
+}
 for uring in off on; do
 	mount_sluice oss://data "$T/in" input --cache-dir "$T/cache-$uring" --io-uring "$uring"
 	ls "$T/in" >/dev/null
 	faults '[{"op":"GetObject","fault":"stall"}]'
 	for signal in TERM KILL; do
+		asked=$(requests GetObject) deferred=$(input_status .fuse.deferred)
 		cat "$T/in/${signal,,}-$uring" >"$T/nothing" &
 		reader=$!
-		eventually 10 test "$(requests GetObject)" -gt 0
-		eventually 10 input_status '.fuse.deferred > 0'
+		eventually 10 waits
 		[ "$(input_status '.fuse.interrupts' || true)" = true ] || continue
 		kill -"$signal" "$reader"
 		eventually 5 dead "$reader"
