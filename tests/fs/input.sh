@@ -64,6 +64,10 @@ done
 jq_status '.fuse | .passthrough, .io_uring | .used or (.why | length > 0)' >/dev/null ||
 	fail "a path that is not used has no reason"
 grep -q "^$T/in  input of file://$T/src: serving" < <("$bin/sluice" status) || fail "text status"
+jq_status '(.fuse.passthrough.used | not) or .fuse.opens.direct > 0' >/dev/null ||
+	fail "a large file that is not whole yet is not read past the page cache"
+kept() { jq_status '.cache.size_used > 5000000' >/dev/null; }
+eventually 20 kept
 
 # A new mount finds the bytes on disk.
 "$bin/sluice" umount "$T/in" || fail "umount"
@@ -74,6 +78,15 @@ same_tree
 same_tree
 fetched=$(jq_status .input.bytes_fetched)
 [ "$fetched" -lt 1000000 ] || fail "fetched $fetched bytes again"
+
+# Room that others are to find free is not taken.
+"$bin/sluice" umount "$T/in"
+mount_sluice "file://$T/src" "$T/in" input --cache-dir "$T/cache3" --cache-free 1P
+same_tree
+same_tree
+used=$(jq_status .cache.size_used)
+[ "$used" -lt 100000 ] || fail "took $used bytes of what is to be left free"
+[ "$(jq_status .cache.bypassed)" -gt 0 ] || fail "nothing went past the disk"
 
 # With the kernel's help switched off the same bytes come.
 "$bin/sluice" umount "$T/in"
