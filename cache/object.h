@@ -37,7 +37,8 @@ int object_get(struct cache *c, struct origin *o, const char *key,
 void object_put(struct object *o);
 
 /* The store has this version under the name now. Another one that was known goes from the
- * disk too when nobody holds it any more. */
+ * disk too when nobody holds it any more. For opens: what is fetched ahead may come from a
+ * listing that is older than what readers have seen. */
 void object_current(struct object *o);
 
 enum object_flags {
