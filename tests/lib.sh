@@ -119,6 +119,21 @@ store_back() { faults '[]'; }
 # oss_stat JQ-FILTER: a counter of the store.
 oss_stat() { curl -fsS "$OSS_ADMIN/stats" | jq -r "$1"; }
 
+# receipt_is_true FILE [PREFIX]: the bucket holds every file that the receipt names as it says.
+receipt_is_true() {
+	local key line
+	jq -e '.files_left_out == 0' "$1" >/dev/null || fail "files are left out of the receipt"
+	jq -c '.files[]' "$1" >"$T/receipt-lines"
+	while read -r line; do
+		key=${2:-}$(jq -r .key <<<"$line")
+		"$bin/ossctl" stat "oss://data/$key" --json >"$T/receipt-stat" ||
+			fail "the receipt names $key, the bucket does not have it"
+		jq -e --argjson said "$line" '.size == $said.size and .etag == $said.etag and
+			.crc64 == $said.crc64' "$T/receipt-stat" >/dev/null ||
+			fail "the receipt says $line, the bucket $(cat "$T/receipt-stat")"
+	done <"$T/receipt-lines"
+}
+
 # mount_sluice SOURCE DIR ROLE [OPTION…]: mounts, and unmounts at the end.
 mount_sluice() {
 	local source=$1 dir=$2 role=$3

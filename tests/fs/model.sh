@@ -30,6 +30,9 @@ work() {
 		wait "${workers[w - 1]}" || fail "$* MODEL_SEED=$seed worker $w: $(tail -n 5 "$T/worker$w.out")"
 	done
 	faults '[]'
+	timeout 60 "$bin/sluice" flush "$mnt" --json >"$T/receipt" ||
+		fail "$* MODEL_SEED=$seed: no flush"
+	receipt_is_true "$T/receipt" "$prefix/"
 	expect_rc 0 timeout 60 "$bin/sluice" umount "$mnt"
 	rm -rf "$T/state" "$T/cache"
 }
