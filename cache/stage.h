@@ -133,7 +133,7 @@ void stage_space(struct stage *s, uint64_t *total, uint64_t *available);
 void content_count(struct content *c, uint64_t size);
 void content_grow(struct content *c, uint64_t size);    /* as above, but never less */
 void content_measure(struct content *c, uint64_t size); /* but not its holes; pinned */
-uint64_t content_counted(const struct content *c);      /* what came of these */
+uint64_t content_counted(const struct content *c);      /* its bytes in stage_used() */
 uint64_t stage_used(struct stage *s);
 
 /* CRC-64 of a range; -EBADMSG when the file is shorter. Blocks. */
