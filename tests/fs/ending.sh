@@ -118,6 +118,39 @@ store_back
 expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
 cmp "$T/data" "$S/pending"
 
+# In the foreground the status tells whether all is stored.
+in_front() {
+	defer unmount_hard "$T/mnt"
+	"$bin/sluice" mount oss://data "$T/mnt" --role output --foreground --restart "$1" \
+		--cache-dir "$T/cache" --state-dir "$T/state" --drain-deadline 2s 2>"$T/front.err" &
+	front=$!
+	eventually 30 json .pid
+}
+# ended CODE: by SIGTERM, with this status.
+ended() {
+	local rc=0
+	kill -TERM "$front"
+	eventually 30 dead "$front"
+	wait "$front" || rc=$?
+	[ "$rc" -eq "$1" ] || fail "it ended with $rc, not $1: $(tail -n 3 "$T/front.err")"
+	mountpoint -q "$T/mnt" && fail "still mounted"
+	return 0
+}
+for restart in auto off on; do
+	in_front $restart
+	cp "$T/data" "$T/mnt/front-$restart"
+	ended 0
+	cmp "$T/data" "$S/front-$restart"
+	in_front $restart
+	store_away
+	cp "$T/data" "$T/mnt/behind-$restart"
+	ended 75
+	[ ! -e "$S/behind-$restart" ] || fail "it was stored, so this tests nothing"
+	store_back
+	expect_rc 0 timeout 30 "$bin/sluice" recover --state-dir "$T/state"
+	cmp "$T/data" "$S/behind-$restart"
+done
+
 # A process that hangs: its readers wait; --force frees them.
 start --passthrough off
 cp "$T/data" "$T/mnt/hung"
