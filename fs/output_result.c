@@ -207,6 +207,7 @@ static int apply(struct output *o, struct task *t, struct buf *b, struct content
 	case SYNC_FILL:
 		break;
 	case SYNC_SMALL:
+		receipt_forget(o, t->key); /* of a file that was there */
 		r = moved_to_key(o, t, b);
 		n->meta_dirty = n->meta_change != t->meta_change;
 		break;

@@ -52,6 +52,12 @@ for how in on off; do
 	jq -e '.status == "stored" and .pending == []' "$T/out" >/dev/null ||
 		fail "receipt: $(cat "$T/out")"
 	receipt_is_true "$T/out"
+	# A link in the place of a file, in the bucket too: the file is not there any more.
+	ln -sf pending "$M/$how/2"
+	flush 0
+	receipt_is_true "$T/out"
+	jq -e --arg k "$how/2" '[.files[] | select(.key == $k)] == []' "$T/out" >/dev/null ||
+		fail "receipt: $(cat "$T/out")"
 	expect_rc 0 timeout 60 "$bin/sluice" umount "$M"
 	cmp "$T/tree/large" "$T/oss/data/$how/pending"
 done
