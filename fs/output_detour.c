@@ -117,10 +117,11 @@ bool detour_is_on(struct output *o, const struct node *n)
 	char key[PATH_KEY_MAX + 1];
 
 	return u && u->detour && n->parent && node_key(n, key) == 0 &&
-	       strcmp(key, u->key) != 0 && detour_keeps(o, n, u->key) && is_worth(o, n);
+	       strcmp(key, u->key) != 0 && detour_keeps(o, n, u->key) && is_worth(o, n) &&
+	       !plan_is_barred(o, u->key);
 }
 
-bool detour_is_near(const struct node *keeper)
+bool detour_is_near(struct output *o, const struct node *keeper)
 {
 	const struct node *n = keeper->detour;
 	const struct resume *u = n ? upload_of_version(n) : NULL;
@@ -129,7 +130,8 @@ bool detour_is_near(const struct node *keeper)
 		u = NULL;
 	if (!u && n)
 		u = upload_ahead(n);
-	return u && n->parent && strcmp(u->key, keeper->stored.key) == 0;
+	return u && n->parent && strcmp(u->key, keeper->stored.key) == 0 &&
+	       !plan_is_barred(o, u->key);
 }
 
 void detour_end(struct node *n)

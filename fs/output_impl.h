@@ -616,6 +616,7 @@ enum sync_op plan_node(struct output *o, struct node *n,
 bool plan_is_missed(const struct node *n);
 /* Whether bytes of its contents are only in the object that it has in the store. */
 bool plan_needs_object(const struct node *n);
+bool plan_is_barred(struct output *o, const char *key); /* no file can be there now */
 /* Whether the journal must know the node, by its own state. */
 bool plan_is_dirty(const struct node *n);
 /* Whether the version that is to be published may yet be changed, by writers out of sight:
@@ -690,5 +691,5 @@ void detour_restore(struct output *o, struct node *n);
 /* Whether n->resume is to go on although its key is not that of the path. */
 bool detour_is_on(struct output *o, const struct node *n);
 /* Whether an upload may yet make an object at the key of this garbage, and needs it. */
-bool detour_is_near(const struct node *keeper);
+bool detour_is_near(struct output *o, const struct node *keeper);
 void detour_end(struct node *n); /* of either node; when the claim changes */

@@ -140,13 +140,13 @@ static bool waits_for_itself(struct output *o, const struct node *n, struct node
 	return m != NULL;
 }
 
-/* Whether the name that the object has is a directory by now, or below what is none. */
-static bool is_misplaced(struct output *o, const struct node *n)
+/* Whether the object's name is a directory by now, or below what is none. */
+static bool is_misplaced(struct output *o, const char *object)
 {
 	char key[PATH_KEY_MAX + 2];
 	bool below = false;
 
-	snprintf(key, sizeof(key), "%s/", n->stored.key);
+	snprintf(key, sizeof(key), "%s/", object);
 	if (node_at_key(o, key))
 		return true;
 	key[strlen(key) - 1] = '\0';
@@ -158,6 +158,12 @@ static bool is_misplaced(struct output *o, const struct node *n)
 	return below;
 }
 
+bool plan_is_barred(struct output *o, const char *key)
+{
+	return (o->config.origin->caps & ORIGIN_CAP_TREE) &&
+	       (is_directory(o, key) || is_misplaced(o, key));
+}
+
 /* What a node can do whose place is not free: what is there may wait for the object that it
  * leaves behind. `stuck`: it does, or may. */
 static enum sync_op make_way(struct output *o, struct node *n, bool stuck)
@@ -167,8 +173,9 @@ static enum sync_op make_way(struct output *o, struct node *n, bool stuck)
 	if (!n->stored.key || n->kind == RECORD_DIR || sync_key_busy(o, n->stored.key))
 		return SYNC_LATER;
 	if (n->target || (n->acked && !plan_needs_object(n)))
-		return tree && n->displaced && is_misplaced(o, n) ? SYNC_RELEASE
-								  : SYNC_LATER;
+		return tree && n->displaced && is_misplaced(o, n->stored.key)
+			       ? SYNC_RELEASE
+			       : SYNC_LATER;
 	if (!stuck || n->kind != RECORD_FILE)
 		return SYNC_LATER;
 	return plan_needs_object(n) ? SYNC_FILL : SYNC_FETCH;
@@ -187,7 +194,7 @@ static enum sync_op key_in_the_way(struct output *o, struct node *n, const char 
 	/* One file comes home rather than all of a directory. */
 	if (is_directory(o, key))
 		return make_way(o, n,
-				n->stored.key && (is_misplaced(o, n) ||
+				n->stored.key && (is_misplaced(o, n->stored.key) ||
 						  node_at_key(o, n->stored.key)));
 	m = only_copy_at(o, n, key);
 	if (!m && !file_above(o, key))
@@ -199,7 +206,8 @@ static enum sync_op key_in_the_way(struct output *o, struct node *n, const char 
  * the object is replaced, or has to go. */
 static enum sync_op plan_open(struct output *o, const struct node *n, bool wanted)
 {
-	bool misplaced = (o->config.origin->caps & ORIGIN_CAP_TREE) && is_misplaced(o, n);
+	bool misplaced = (o->config.origin->caps & ORIGIN_CAP_TREE) &&
+			 is_misplaced(o, n->stored.key);
 
 	if (!wanted && !misplaced)
 		return SYNC_LATER;
@@ -215,7 +223,7 @@ static enum sync_op plan_vanishing(struct output *o, struct node *n)
 
 	if (!n->stored.key || n->gone)
 		return SYNC_NONE;
-	if (detour_is_near(n) || sync_key_busy(o, n->stored.key))
+	if (detour_is_near(o, n) || sync_key_busy(o, n->stored.key))
 		return SYNC_LATER;
 	heir = node_at_key(o, n->stored.key);
 	wanted = heir && plan_is_dirty(heir);
