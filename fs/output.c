@@ -136,8 +136,10 @@ static int recover(struct output *o, struct why *why)
 		r = handover_restore_files(o);
 	if (r < 0)
 		return err_trace(r);
-	/* With a damaged journal a file without a record may be one whose record is gone. */
-	keep = o->recovered.damaged > 0 || o->recovered.torn_bytes > 0;
+	/* With a damaged journal a file without a record may be one whose record is gone; and
+	 * what is left of a damaged one is not ours to delete. */
+	keep = o->recovered.damaged > 0 || o->recovered.torn_bytes > 0 ||
+	       o->lost_contents > 0;
 	r = stage_sweep(o->stage, keep);
 	if (r >= 0)
 		r = journal_start(o->journal);

@@ -409,6 +409,7 @@ static int make_version(struct output *o, struct node *n, struct content *c,
 	}
 	n->seal = *seal;
 	n->seal.version = n->version;
+	log_found(o, n);
 	content_put(old, n->seq);
 	if (!content_carried(c))
 		content_measure(c, seal->size);

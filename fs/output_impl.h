@@ -170,6 +170,10 @@ struct node {
 	struct patch *recovered; /* of `acked`, while the journal is replayed … */
 	bool sparse_lost;        /* … and whether it needs one */
 	uint64_t acked_size;
+	struct lost { /* an acknowledged version whose bytes are damaged, as its record has it */
+		uint32_t flags; /* 0: there is none */
+		uint64_t content, size;
+	} lost;
 	bool unsettled; /* `live` is the store's or has a copy, the durable journal still
 			   names it */
 	uint64_t version; /* of the last acknowledgement */
@@ -460,6 +464,7 @@ struct log_batch {
 	struct buf *records;
 };
 void log_node(struct output *o, struct buf *b, struct node *n);
+void log_found(struct output *o, struct node *n); /* no more lost: there are others */
 /* Appends; every failure is -ENOMEM. `*seq` gets the sequence to sync; no request leaves
  * before that is durable. */
 int log_commit(struct output *o, struct buf *b, uint64_t *seq);

@@ -136,6 +136,11 @@ static void encode_node(struct buf *b, const struct node *n)
 		r.content = content_id(n->acked);
 	}
 	r.content_size = n->acked ? n->acked_size : 0;
+	if (n->lost.flags && !n->acked) {
+		r.flags |= n->lost.flags;
+		r.content = n->lost.content;
+		r.content_size = n->lost.size;
+	}
 	record_encode(b, &r);
 	for (const struct source *s = n->sources; s; s = s->next) {
 		struct record source = {
@@ -164,7 +169,8 @@ static void set_journaled(struct node *n, bool journaled)
 
 static bool needs_journal(const struct output *o, const struct node *n)
 {
-	return n != o->root && (plan_is_dirty(n) || n->journaled_children > 0);
+	return n != o->root &&
+	       (plan_is_dirty(n) || n->lost.flags || n->journaled_children > 0);
 }
 
 /* The node's record, or its end, and what that means for the directories above. */
@@ -482,6 +488,40 @@ static int tie_to_parent(struct output *o, struct node *n, uint64_t parent_ino)
 	return err_trace(r);
 }
 
+/* Ours to have kept, and gone: said as loudly as can be, at every start until the file is
+ * written again or removed. The rest is kept. */
+static void lose_content(struct output *o, struct node *n, uint64_t id, int error)
+{
+	struct why why;
+
+	o->lost_contents++;
+	n->lost = (struct lost){.flags = id ? RECORD_HAS_CONTENT : RECORD_CARRIED,
+				.content = id,
+				.size = n->acked_size};
+	if (n->sparse_lost)
+		n->lost.flags |= RECORD_SPARSE;
+	n->acked_size = 0;
+	n->version = n->stored.version;
+	n->size = n->stored.size;
+	if (id)
+		why_set(&why, error, "the staged file %016llx is missing or cut short",
+			(unsigned long long)id);
+	else
+		why_set(&why, error, "the journal has its bytes no more");
+	node_set_why(n, why.text);
+	log_error("acknowledged content is damaged name=%s staged=%016llx error=%s",
+		  n->name, (unsigned long long)id, strerror(-error));
+}
+
+void log_found(struct output *o, struct node *n)
+{
+	if (!n->lost.flags)
+		return;
+	n->lost = (struct lost){0};
+	o->lost_contents--;
+	node_set_why(n, NULL);
+}
+
 /* id 0: the journal carries the bytes. */
 static int adopt_content(struct output *o, struct node *n, uint64_t id)
 {
@@ -489,7 +529,6 @@ static int adopt_content(struct output *o, struct node *n, uint64_t id)
 	bool open = id && stage_has_taken_over(o->stage, id);
 	/* Without the list of what it holds, its holes would pass for zeros. */
 	bool lacks = n->sparse_lost && !n->recovered && !open;
-	struct why why;
 	int r = lacks      ? -EBADMSG
 		: id       ? stage_adopt(o->stage, id, n->acked_size, &n->acked)
 		: n->acked ? 0
@@ -510,16 +549,7 @@ static int adopt_content(struct output *o, struct node *n, uint64_t id)
 	}
 	if (r == -ENOMEM || r == -EMFILE || r == -EACCES)
 		return err_trace(r);
-	/* Ours to have kept, and gone: say so as loudly as can be, keep the rest. */
-	o->lost_contents++;
-	n->acked_size = 0;
-	n->version = n->stored.version;
-	n->size = n->stored.size;
-	why_set(&why, r, "the staged file %016llx is missing or cut short",
-		(unsigned long long)id);
-	node_set_why(n, why.text);
-	log_error("acknowledged content is damaged name=%s staged=%016llx error=%s",
-		  n->name, (unsigned long long)id, strerror(-r));
+	lose_content(o, n, id, r);
 	return 0;
 }
 

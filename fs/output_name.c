@@ -468,6 +468,7 @@ void name_remove(struct output *o, struct buf *b, struct node *n, struct node *d
 	content_drop_retained(o, n);
 	*drop = n->acked;
 	n->acked = NULL;
+	log_found(o, n);
 	n->meta_dirty = false;
 	n->ctime_ns = clock_real_ns();
 	node_update_displaced(o, n);

@@ -127,7 +127,7 @@ static void write_pending(struct buf *b, struct node *n)
 		node_key(n, key);
 	json_begin_object(b, NULL);
 	json_put_string(b, "path", key[0] ? key : (n->stored.key ? n->stored.key : ""));
-	json_put_uint(b, "bytes", n->acked ? n->acked_size : 0);
+	json_put_uint(b, "bytes", n->acked ? n->acked_size : n->lost.size);
 	json_put_string(b, "error", n->why);
 	json_end_object(b);
 }
@@ -145,6 +145,16 @@ static bool write_some_pending(void *arg, struct node *n)
 	return ++l->count < PENDING_LISTED_MAX;
 }
 
+/* Pending for good, unless they are written again or removed. */
+static void write_lost(struct output *o, struct pending_list *l)
+{
+	struct node *n, *next;
+
+	HASH_ITER (by_ino, o->nodes, n, next)
+		if (n->lost.flags && !n->acked && l->count < PENDING_LISTED_MAX)
+			write_some_pending(l, n);
+}
+
 /* All but the files, of an object that stays open. */
 static void write_receipt(struct output *o, struct buf *b, bool complete)
 {
@@ -157,13 +167,15 @@ static void write_receipt(struct output *o, struct buf *b, bool complete)
 	json_put_string(b, "status", complete ? "stored" : "pending");
 	json_put_uint(b, "files_stored", p.files_stored);
 	json_put_uint(b, "bytes_stored", p.bytes_stored);
-	json_put_uint(b, "files_pending", p.files_pending);
+	json_put_uint(b, "files_pending", p.files_pending + o->lost_contents);
 	json_put_uint(b, "bytes_pending", p.bytes_pending);
 	json_put_uint(b, "files_moved", p.files_moved);
 	json_put_uint(b, "moving", p.moving);
 	json_put_uint(b, "damaged", o->recovered.damaged + o->lost_contents);
 	json_begin_array(b, "pending");
 	sync_each(o, write_some_pending, &l);
+	if (o->lost_contents > 0)
+		write_lost(o, &l);
 	json_end_array(b);
 }
 

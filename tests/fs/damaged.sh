@@ -48,8 +48,15 @@ told() {
 }
 
 leave_damage recovery
-expect_rc 75 timeout 60 "$bin/sluice" recover --state-dir "$T/state" --json
-told "$T/err"
+# As often as anyone asks; what is left of them is moved aside.
+for _ in 1 2; do
+	expect_rc 75 timeout 60 "$bin/sluice" recover --state-dir "$T/state" --json
+	told "$T/err"
+	[ "$(jq -r '.pending[].path' "$T/out" | sort | xargs)" = "cut gone replaced" ] ||
+		fail "pending: $(cat "$T/out")"
+	grep -q '3 files are not in the store yet' "$T/err" || fail "$(cat "$T/err")"
+done
+[ "$(find "$T/state/quarantine" -type f -size 500000c | wc -l)" -eq 1 ] || fail "what was left is not in the quarantine"
 
 leave_damage mount
 mount_sluice oss://data/mount "$M" output 2>"$T/mount.err"
@@ -59,7 +66,14 @@ eventually 30 cmp "$T/whole" "$S/whole"
 eventually 30 test -s "$S/small"
 expect_rc 75 timeout 60 "$bin/sluice" flush "$M" --deadline 1s --json
 told "$T/mount.err"
-# Written again, they are files as any other.
-for f in gone cut replaced; do cp "$T/$f" "$M/$f"; done
-again() { cmp "$T/gone" "$S/gone" && cmp "$T/cut" "$S/cut" && cmp "$T/replaced" "$S/replaced"; }
+# Written again they are files as any other, and removed no more missed.
+for f in cut replaced; do cp "$T/$f" "$M/$f"; done
+rm "$M/gone"
+again() { cmp "$T/cut" "$S/cut" && cmp "$T/replaced" "$S/replaced"; }
+
 eventually 30 again
+
+expect_rc 0 timeout 60 "$bin/sluice" flush "$M" --json
+jq -e '.status == "stored" and .damaged == 0' "$T/out" >"$T/jq" || fail "receipt: $(cat "$T/out")"
+json '.output.detail.health == "good"' >"$T/jq" || fail "status: $(json .output.detail)"
+expect_rc 0 timeout 60 "$bin/sluice" umount "$M"
